@@ -1,0 +1,83 @@
+"""Pages of a list, and cursors that only this server can make.
+
+Specification: *Pagination*. A cursor seals the name of its list and the place of the last entry it
+has shown, so that entries may come and go between two pages without one being lost or doubled. The
+empty string is a cursor like any other: one that we never made.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import msgspec
+
+from ..runtime.errors import ErrorCode, ProtocolError
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
+__all__ = ["Cursors", "Placed", "page_of"]
+
+
+class Placed(Protocol):
+    """An entry of a list; places increase along the list and are never given out twice."""
+
+    @property
+    def place(self) -> int: ...
+
+
+P = TypeVar("P", bound=Placed)
+
+
+class Cursors:
+    """Seals and opens cursors. With a ``secret`` they survive a restart."""
+
+    def __init__(self, secret: str | bytes | None) -> None:
+        self._secret = secret.encode() if isinstance(secret, str) else secret
+        self._fernet: Fernet | None = None
+
+    def seal(self, name: str, place: int) -> str:
+        return self._box().encrypt(msgspec.json.encode((name, place))).decode()
+
+    def open(self, name: str, cursor: str) -> int:
+        """The place sealed for the list ``name``. Raises :class:`ProtocolError` -32602."""
+        from cryptography.fernet import InvalidToken
+
+        try:
+            sealed_name, place = msgspec.json.decode(
+                self._box().decrypt(cursor.encode()), type=tuple[str, int]
+            )
+        except (InvalidToken, msgspec.MsgspecError, UnicodeEncodeError):
+            sealed_name, place = None, 0
+        if sealed_name != name:
+            raise ProtocolError(
+                ErrorCode.INVALID_PARAMS,
+                "Invalid params: this cursor is not one of this list; start again without one",
+            )
+        return place
+
+    def _box(self) -> Fernet:
+        if self._fernet is None:
+            from cryptography.fernet import Fernet  # takes time to import, and few lists need it
+
+            key = hashlib.sha256(self._secret or secrets.token_bytes(32)).digest()
+            self._fernet = Fernet(base64.urlsafe_b64encode(key))
+        return self._fernet
+
+
+def page_of(
+    entries: Sequence[P], name: str, cursor: str | None, size: int, cursors: Cursors
+) -> tuple[Sequence[P], str | None]:
+    """One page, and the cursor of the next one, ``None`` after the last."""
+    start = 0
+    if cursor is not None:
+        place = cursors.open(name, cursor)
+        start = next((i for i, entry in enumerate(entries) if entry.place > place), len(entries))
+    page = entries[start : start + size]
+    if start + size >= len(entries):
+        return page, None
+    return page, cursors.seal(name, page[-1].place)

@@ -1,0 +1,315 @@
+"""What is wrong with a JSON value, in words that a language model can act on.
+
+Everything here is bounded, because values come from a peer: the number of problems, the length of
+each piece of text, and how much of a value is shown.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import math
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, NoReturn, cast
+
+import attrs
+import jsonschema_rs
+import msgspec
+
+__all__ = ["Explainer", "compile_validator", "has_non_finite", "summarise"]
+
+Schema = dict[str, Any]
+Path = Sequence[str | int]
+
+#: How many problems one message lists.
+MAX_PROBLEMS = 8
+#: How many characters of a value, a name or a pattern one message shows.
+MAX_SHOWN = 60
+#: How many characters a position or a foreign message has at most.
+MAX_TEXT = 100
+#: How many alternatives or known names one message lists.
+MAX_LISTED = 20
+#: Integers beyond this are described rather than shown.
+MAX_INTEGER = 10**20
+
+_CONVERSION_ERROR = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
+_EXAMPLES = {
+    "date-time": "date and time such as 2026-01-31T12:00:00Z",
+    "date": "date such as 2026-01-31",
+    "time": "time such as 12:00:00Z",
+    "partial-time": "time such as 12:00:00",
+    "duration": "duration such as PT1H30M",
+    "uuid": "UUID",
+    "decimal": 'decimal number in a string, such as "12.50"',
+    "path": "string with a path",
+}
+_COMPARISONS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "greater than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+    "multipleOf": "a multiple of",
+}
+_SIZES = {
+    "minLength": ("at least", "character"),
+    "maxLength": ("at most", "character"),
+    "minItems": ("at least", "item"),
+    "maxItems": ("at most", "item"),
+    "minProperties": ("at least", "entry"),
+    "maxProperties": ("at most", "entry"),
+}
+_PLURALS = {"entry": "entries"}
+
+
+def _checks(kind: type) -> Callable[[str], bool]:
+    def check(text: str) -> bool:
+        try:
+            msgspec.convert(text, kind)
+        except msgspec.ValidationError:
+            return False
+        return True
+
+    return check
+
+
+_FORMAT_CHECKS = {  # what conversion accepts, neither more nor less
+    "date-time": _checks(datetime.datetime),
+    "date": _checks(datetime.date),
+    "time": _checks(datetime.time),
+    "partial-time": _checks(datetime.time),
+    "duration": _checks(datetime.timedelta),
+    "uuid": _checks(uuid.UUID),
+}
+
+
+def _refuse_to_retrieve(uri: str) -> NoReturn:
+    raise ValueError(f"references to other documents are not followed: {uri}")
+
+
+def compile_validator(schema: Schema) -> jsonschema_rs.Draft202012Validator:
+    """A validator that checks formats and never looks anything up outside of the schema.
+
+    Raises:
+        jsonschema_rs.ValidationError: this is no valid schema.
+    """
+    return jsonschema_rs.Draft202012Validator(
+        schema, formats=_FORMAT_CHECKS, validate_formats=True, retriever=_refuse_to_retrieve
+    )
+
+
+def summarise(problems: Sequence[str], heading: str = "") -> str:
+    """One message from some problems: on one line, or a list if there are several."""
+    if len(problems) == 1:
+        return f"{heading}: {problems[0]}" if heading else problems[0]
+    return "\n- ".join([f"{heading or f'{len(problems)} problems'}:", *problems])
+
+
+def has_non_finite(value: Any) -> bool:
+    """Whether NaN or an infinity is anywhere in a value made of builtins."""
+    rest = [value]
+    while rest:
+        item = rest.pop()
+        kind = type(item)
+        if kind is dict:
+            rest.extend(item.values())
+        elif kind is list or kind is tuple:
+            rest.extend(item)
+        elif isinstance(item, float) and not math.isfinite(item):
+            return True
+    return False
+
+
+@attrs.frozen
+class Explainer:
+    """Puts into words what is wrong with a tool's arguments or its result."""
+
+    subject: Literal["argument", "result"]
+    schema: Schema
+    validator: jsonschema_rs.Draft202012Validator
+
+    def explain(self, value: Any) -> list[str]:
+        """The problems of a value, at most `MAX_PROBLEMS`; none if it is valid."""
+        found: list[str] = []
+        try:
+            errors = itertools.chain.from_iterable(
+                self._explain(error) for error in self.validator.iter_errors(value)
+            )
+            for problem in self._non_finite(value) if has_non_finite(value) else errors:
+                if problem in found:
+                    continue
+                if len(found) == MAX_PROBLEMS:
+                    found[-1] = "and more problems"
+                    break
+                found.append(problem)
+        except UnicodeError:
+            return [f"{self._place(())}: contains text that is not valid Unicode"]
+        except ValueError as error:  # the validator cannot even read it
+            deep = "Recursion" in str(error)
+            return [f"{self._place(())}: {'nested too deeply' if deep else _clip(str(error))}"]
+        return found
+
+    def explain_conversion(self, error: msgspec.ValidationError) -> str:
+        """The words of `msgspec`, with its path turned into the name of an argument."""
+        parsed = _CONVERSION_ERROR.fullmatch(str(error))
+        what, path = (parsed["what"], parsed["path"] or "") if parsed else (str(error), "")
+        return f"{self._place([path.removeprefix('.')] if path else [])}: {_clip(what)}"
+
+    def _place(self, path: Path) -> str:
+        if self.subject == "argument":
+            return f"argument '{_format_path(path)}'" if path else "the arguments"
+        return _format_path(["result", *path]) if path else "the result"
+
+    def _non_finite(self, value: Any) -> Iterator[str]:
+        rest: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+        while rest:
+            path, item = rest.pop()
+            if isinstance(item, dict):
+                rest.extend(((*path, key), part) for key, part in reversed(item.items()))
+            elif isinstance(item, (list, tuple)):
+                rest.extend(((*path, at), part) for at, part in reversed(list(enumerate(item))))
+            elif isinstance(item, float) and not math.isfinite(item):
+                yield f"{self._place(path)}: expected a finite number, got {item}"
+
+    def _explain(self, error: jsonschema_rs.ValidationError) -> Iterator[str]:
+        kind: Any = error.kind
+        path = error.instance_path
+        whole = not path and self.subject == "argument"
+        noun, prefix = ("argument", "") if whole else ("field", f"{self._place(path)}: ")
+        if kind.name == "required":
+            properties = self._schema_at(error).get("properties", {})
+            expected = self._expected(properties.get(kind.property, {}))
+            yield f"{prefix}missing required {noun} {_quoted(kind.property)} ({expected})"
+        elif kind.name == "additionalProperties":
+            known = _listed(self._schema_at(error).get("properties", {}))
+            for name in kind.unexpected:
+                yield f"{prefix}unknown {noun} {_quoted(name)} (known: {known or 'none'})"
+        elif kind.name in ("anyOf", "oneOf") and hasattr(kind, "context"):
+            yield from self._explain_alternatives(error, kind.context)
+        else:
+            yield f"{self._place(path)}: {self._reason(error)}"
+
+    def _explain_alternatives(
+        self,
+        error: jsonschema_rs.ValidationError,
+        branches: list[list[jsonschema_rs.ValidationError]],
+    ) -> Iterator[str]:
+        """Only alternatives of the right kind are worth explaining; often that is one."""
+        depth = len(error.instance_path)
+        near = [
+            branch
+            for branch in branches
+            if not any(
+                len(inner.instance_path) == depth and inner.kind.name in ("type", "enum", "const")
+                for inner in branch
+            )
+        ]
+        if not near:
+            yield f"{self._place(error.instance_path)}: {self._unexpected(error)}"
+        elif len(near) == 1:
+            for inner in near[0]:
+                yield from self._explain(inner)
+        else:
+            reasons = [next(self._explain(branch[0])) for branch in near if branch]
+            unique = "; or ".join([*dict.fromkeys(reasons)][:MAX_PROBLEMS])
+            yield f"{self._place(error.instance_path)}: fits no alternative ({unique})"
+
+    def _reason(self, error: jsonschema_rs.ValidationError) -> str:
+        kind: Any = error.kind
+        value, instance = kind.value, cast(Any, error.instance)
+        if kind.name in ("type", "enum", "const", "format"):
+            return self._unexpected(error)
+        if kind.name in _COMPARISONS:
+            return f"must be {_COMPARISONS[kind.name]} {value}, got {_show(instance)}"
+        if kind.name in _SIZES:
+            bound, noun = _SIZES[kind.name]
+            many = noun if value == 1 else _PLURALS.get(noun, f"{noun}s")
+            return f"must have {bound} {value} {many}, got {len(instance)}"
+        if kind.name == "pattern":
+            if self._schema_at(error).get("format") in _EXAMPLES:
+                return self._unexpected(error)
+            return f"must match the pattern {_quoted(value)}, got {_show(instance)}"
+        if kind.name == "uniqueItems":
+            return "must not have the same item twice"
+        if kind.name == "propertyNames":
+            inner = kind.error
+            return f"key {_show(inner.instance)}: {self._reason(inner)}"
+        return _clip(error.message)
+
+    def _unexpected(self, error: jsonschema_rs.ValidationError) -> str:
+        expected = self._expected(self._schema_at(error))
+        return f"expected {expected}, got {_show(error.instance)}"
+
+    def _schema_at(self, error: jsonschema_rs.ValidationError) -> Schema:
+        """The schema whose keyword failed."""
+        at: Any = self.schema
+        for step in error.schema_path[:-1]:
+            at = at[step]
+        return at if isinstance(at, dict) else {}
+
+    def _expected(self, schema: Any) -> str:
+        """What a schema asks for, in a few words."""
+        while isinstance(schema, dict) and str(schema.get("$ref", "")).startswith("#/$defs/"):
+            schema = self.schema["$defs"][schema["$ref"].removeprefix("#/$defs/")]
+        if not isinstance(schema, dict):
+            return "nothing"
+        if options := schema.get("enum"):
+            shown = _listed(options, _show)
+            return shown if len(options) == 1 else f"one of {shown}"
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in schema:
+                parts = dict.fromkeys(self._expected(option) for option in schema[keyword])
+                return " or ".join(itertools.islice(parts, MAX_LISTED))
+        kind = schema.get("type", "any value")
+        if kind == "string":
+            encoded = "base64 text" if "contentEncoding" in schema else "string"
+            return _EXAMPLES.get(schema.get("format", ""), encoded)
+        if kind == "array" and isinstance(schema.get("items"), dict):
+            item = schema["items"].get("type")
+            return f"array of {item}s" if isinstance(item, str) and item != "null" else "array"
+        return kind if isinstance(kind, str) else " or ".join(kind)
+
+
+def _format_path(path: Path) -> str:
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += f".{step}" if text else step
+        if len(text) > MAX_TEXT:
+            break
+    return _clip(text)
+
+
+def _show(value: Any) -> str:
+    """A value as JSON if it is short, else what kind of value it is."""
+    if isinstance(value, str):
+        short = value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}…"
+        return json.dumps(short, ensure_ascii=False)
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, int) and abs(value) > MAX_INTEGER:
+        return "an integer of many digits"
+    if isinstance(value, (list, tuple)):
+        return f"an array of length {len(value)}"
+    if isinstance(value, dict):
+        return f"an object with {len(value)} keys" if value else "an empty object"
+    return _clip(repr(value))
+
+
+def _listed(values: Iterable[Any], show: Callable[[Any], str] = str) -> str:
+    shown = [show(value) for value in itertools.islice(values, MAX_LISTED + 1)]
+    if len(shown) > MAX_LISTED:
+        shown[-1] = "…"
+    return ", ".join(shown)
+
+
+def _quoted(name: str) -> str:
+    return f"'{name if len(name) <= MAX_SHOWN else name[:MAX_SHOWN] + '…'}'"
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"

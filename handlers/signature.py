@@ -1,0 +1,336 @@
+"""From a Python signature to a tool: input schema, arguments, output schema.
+
+`inspect_function` looks at a function once, when it is registered. The `FunctionSchema` it returns
+then turns the arguments of each call into keyword arguments (`FunctionSchema.bind`) and what the
+function returned into JSON (`FunctionSchema.structure_output`).
+
+What is published is what is enforced: a validator for the schema runs first, in a fraction of a
+microsecond, and `msgspec` then makes the values. Conversion checks beyond the schema only what JSON
+Schema (2020-12) cannot say or takes for a remark: date formats, base64, the keys of
+``dict[int, …]``, and the validators of `attrs` classes.
+
+Specification: *Tools*, "Tool" and "Output Schema"; *Base Protocol*, "JSON Schema Usage".
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import types
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import attrs
+import jsonschema_rs
+import msgspec
+
+from .callables import Inspected, Parameter, SignatureError
+from .docstrings import parse_docstring
+from .problems import Explainer, compile_validator, has_non_finite, summarise
+from .type_hints import Translation, UnsupportedAnnotation, convert_custom, encode_custom
+from .type_schemas import Schema, describe_types, is_open, self_contained
+
+__all__ = [
+    "FunctionSchema",
+    "InvalidArguments",
+    "OutputError",
+    "SignatureError",
+    "inspect_function",
+]
+
+_UNFIT = (UnsupportedAnnotation, jsonschema_rs.ValidationError)
+_NO_SCHEMA: tuple[Any, ...] = (
+    str,
+    bytes,
+    bytearray,
+    type(None),
+    typing.NoReturn,
+    typing.Never,
+    Any,
+    object,
+)
+
+
+class InvalidArguments(ValueError):
+    """The arguments of a call do not fit; the text is meant for the model that sent them.
+
+    ``problems`` has one entry per problem, at most eight.
+    """
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        return summarise(self.problems)
+
+
+class OutputError(ValueError):
+    """A function returned something else than its annotation promises, or no JSON at all.
+
+    ``problems`` has one entry per problem, at most eight; each names its place in the result.
+    """
+
+    def __init__(self, function: str, problems: Iterable[str]) -> None:
+        self.function = function
+        self.problems = tuple(problems)
+        super().__init__(self.function, self.problems)
+
+    def __str__(self) -> str:
+        return summarise(self.problems, f"{self.function}() did not return what it promises")
+
+
+@attrs.frozen(eq=False)
+class FunctionSchema:
+    """What a peer may know of a function, and the way in and out.
+
+    Attributes:
+        input_schema: JSON Schema of the arguments, always an object without further properties.
+        output_schema: JSON Schema of the structured result; None if the result is only content.
+        description: the docstring without its parameter section, possibly empty.
+        context_parameter: the parameter to pass the context to, which no schema shows.
+    """
+
+    input_schema: Schema
+    output_schema: Schema | None
+    description: str
+    context_parameter: str | None
+    _incoming: _Incoming = attrs.field(repr=False)
+    _outgoing: _Outgoing = attrs.field(repr=False)
+
+    def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Keyword arguments for the function: the given arguments, checked and converted.
+
+        Arguments that were not given are left out, so that the function's own defaults hold. Whole
+        floats are integers, as in JSON Schema: ``5.0`` is passed as ``5`` where an `int` is wanted.
+
+        Raises:
+            InvalidArguments: with every problem, up to eight.
+        """
+        return self._incoming.bind(arguments)
+
+    def structure_output(self, value: Any) -> Any:
+        """What the function returned, as builtins that JSON can hold.
+
+        With an `output_schema` the result is checked against it; without one (`str`, content
+        and the like) the value is only converted.
+
+        Raises:
+            OutputError: with the path of what is no JSON, not finite, or not as promised.
+        """
+        return self._outgoing.structure(value)
+
+
+def inspect_function(
+    fn: Callable[..., Any],
+    *,
+    context_type: type,
+    unstructured_types: tuple[type, ...] = (),
+) -> FunctionSchema:
+    """Derive everything from a signature: functions, bound methods, partials, callable objects.
+
+    Decorators that use `functools.wraps` are seen through. Arguments that `functools.partial` has
+    fixed, by position or by name, are not offered to the peer. A parameter without an annotation
+    takes any JSON value.
+
+    Args:
+        context_type: the class whose parameter is the `FunctionSchema.context_parameter`.
+        unstructured_types: a return annotation with one of these classes (or a list, tuple or union
+            with one) means content, for which there is no output schema.
+
+    Raises:
+        SignatureError: the signature cannot be offered.
+    """
+    subject = Inspected.of(fn, context_type)
+    parameters = subject.parameters()
+    docs = parse_docstring(subject.doc)
+    returns = subject.evaluate("the return annotation", subject.signature.return_annotation)
+    try:
+        incoming = _Incoming.of(parameters, docs.parameters)
+    except _UNFIT as error:
+        for parameter in parameters:  # find out whose fault it is
+            try:
+                _Incoming.of([parameter], {})
+            except _UNFIT as reason:
+                raise subject.blame(f"parameter {parameter.name!r}", reason) from reason
+        raise subject.blame("a parameter", error) from error
+    try:
+        outgoing = _Outgoing.of(subject.name, _output_schema(returns, unstructured_types))
+    except _UNFIT as error:
+        raise subject.blame("the return annotation", error) from error
+    return FunctionSchema(
+        input_schema=incoming.explainer.schema,
+        output_schema=outgoing.explainer.schema if outgoing.explainer else None,
+        description=docs.description,
+        context_parameter=subject.context_parameter,
+        incoming=incoming,
+        outgoing=outgoing,
+    )
+
+
+# -- in and out ----------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class _Incoming:
+    """Arguments: validated against the schema, then converted in one go."""
+
+    struct: type[msgspec.Struct]
+    count: int
+    convert: Callable[[Any, Any], Any]
+    open: bool
+    is_valid: Callable[[Any], bool]
+    explainer: Explainer
+
+    @classmethod
+    def of(cls, parameters: Sequence[Parameter], texts: dict[str, str]) -> _Incoming:
+        """Raises one of `_UNFIT` if a parameter has no JSON Schema."""
+        translation = Translation(incoming=True)
+        for parameter in parameters:
+            parameter.kind = translation.translate(parameter.annotation)
+        schema = _input_schema(parameters, texts, translation)
+        struct = msgspec.defstruct(
+            "Arguments",
+            [(p.name, p.kind) if p.required else (p.name, p.kind, None) for p in parameters],
+            forbid_unknown_fields=True,
+            kw_only=True,
+        )
+        convert: Any = msgspec.convert  # keyword arguments cost more than the conversion itself
+        if translation.custom or translation.converted_keys:
+            convert = functools.partial(convert, dec_hook=convert_custom, str_keys=True)
+        validator = compile_validator(schema)
+        explainer = Explainer("argument", schema, validator)
+        return cls(struct, len(parameters), convert, is_open(schema), validator.is_valid, explainer)
+
+    def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        try:
+            valid = self.is_valid(arguments)
+        except ValueError:  # text or nesting that the validator cannot read
+            valid = False
+        if not valid or (self.open and has_non_finite(arguments)):
+            raise InvalidArguments(self.explainer.explain(arguments))
+        try:
+            bound = self.convert(arguments, self.struct)
+        except msgspec.ValidationError:
+            bound = self._convert_whole_floats(arguments)
+        if len(arguments) == self.count:
+            return msgspec.structs.asdict(bound)
+        return {name: getattr(bound, name) for name in arguments}
+
+    def _convert_whole_floats(self, arguments: dict[str, Any]) -> Any:
+        try:
+            return self.convert(_whole_floats_as_integers(arguments), self.struct)
+        except msgspec.ValidationError as error:
+            raise InvalidArguments([self.explainer.explain_conversion(error)]) from error
+
+
+@attrs.frozen(eq=False)
+class _Outgoing:
+    """Results: made into builtins, then validated against the schema."""
+
+    function: str
+    scalar: type | None
+    open: bool
+    explainer: Explainer | None
+
+    @classmethod
+    def of(cls, function: str, schema: Schema | None) -> _Outgoing:
+        if schema is None:
+            return cls(function, None, True, None)
+        plain = schema.keys() <= {"type", "title", "description", "examples"}
+        scalar = _SCALARS.get(schema["type"]) if plain and "type" in schema else None
+        explainer = Explainer("result", schema, compile_validator(schema))
+        return cls(function, scalar, is_open(schema, extras=True), explainer)
+
+    def structure(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is self.scalar and (kind is not float or math.isfinite(value)):
+            return value
+        try:
+            built = msgspec.to_builtins(value, str_keys=True, enc_hook=encode_custom)
+        except (TypeError, ValueError, RecursionError) as error:
+            problem = f"the result cannot be represented as JSON: {error}"
+            raise OutputError(self.function, [problem]) from error
+        try:
+            valid = self.explainer is None or self.explainer.validator.is_valid(built)
+        except ValueError:  # text or nesting that the validator cannot read
+            valid = False
+        if valid and not (self.open and has_non_finite(built)):
+            return built
+        explainer = self.explainer or _ANYTHING
+        raise OutputError(self.function, explainer.explain(built))
+
+
+_SCALARS: dict[Any, type] = {"integer": int, "number": float, "boolean": bool}
+_ANYTHING = Explainer("result", {}, compile_validator({}))
+
+
+def _whole_floats_as_integers(value: Any) -> Any:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return {key: _whole_floats_as_integers(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_whole_floats_as_integers(part) for part in value]
+    return value
+
+
+# -- schemas -------------------------------------------------------------------------------------
+
+
+def _input_schema(
+    parameters: Sequence[Parameter], texts: dict[str, str], translation: Translation
+) -> Schema:
+    schemas, definitions = describe_types([p.kind for p in parameters], translation)
+    for parameter, schema in zip(parameters, schemas, strict=True):
+        if parameter.name in texts:
+            schema.setdefault("description", texts[parameter.name])
+        schema.update(_default(parameter))
+    required = [p.name for p in parameters if p.required]
+    root: Schema = {
+        "type": "object",
+        "properties": {p.name: schema for p, schema in zip(parameters, schemas, strict=True)},
+        **({"required": required} if required else {}),
+        "additionalProperties": False,
+    }
+    return self_contained(root, definitions)
+
+
+def _default(parameter: Parameter) -> Schema:
+    """The default as JSON, if it is one that a peer could send as well."""
+    if parameter.required:
+        return {}
+    try:
+        built = msgspec.to_builtins(parameter.default, str_keys=True, enc_hook=encode_custom)
+        msgspec.convert(built, parameter.kind, dec_hook=convert_custom, str_keys=True)
+    except (TypeError, ValueError, RecursionError, msgspec.ValidationError):
+        return {}
+    return {} if has_non_finite(built) else {"default": built}
+
+
+def _output_schema(annotation: Any, unstructured: tuple[type, ...]) -> Schema | None:
+    if _mentions(annotation, unstructured) or _is_plain_content(annotation):
+        return None
+    translation = Translation(incoming=False)
+    (root,), definitions = describe_types([translation.translate(annotation)], translation)
+    return self_contained(root, definitions)
+
+
+def _mentions(annotation: Any, classes: tuple[type, ...]) -> bool:
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return issubclass(annotation, classes)
+    return any(_mentions(arg, classes) for arg in get_args(annotation))
+
+
+def _is_plain_content(annotation: Any) -> bool:
+    """Text, bytes, nothing, or anything at all."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _is_plain_content(annotation.__origin__)
+    if origin is Union or origin is types.UnionType:
+        return all(_is_plain_content(member) for member in get_args(annotation))
+    if isinstance(annotation, typing.TypeVar):
+        return True
+    supertype = getattr(annotation, "__supertype__", None)  # NewType
+    return any((supertype or annotation) is kind for kind in _NO_SCHEMA)

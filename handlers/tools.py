@@ -1,0 +1,150 @@
+"""``tools/list`` and ``tools/call``. Specification: *Tools*."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+
+from ..runtime.context import Context, exchange_of
+from ..runtime.errors import ErrorCode, ProtocolError, ToolError
+from ..runtime.groups import leaf_of
+from ..runtime.models.base import Icon, PaginatedRequestParams
+from ..runtime.models.tools import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    Tool,
+    ToolAnnotations,
+)
+from .caching import CacheHint
+from .pagination import Cursors, page_of
+from .results import UNSTRUCTURED, error_result, structured_result, unstructured_result
+from .signature import FunctionSchema, InvalidArguments, inspect_function
+
+__all__ = ["RegisteredTool", "Tools"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+
+@attrs.frozen(eq=False)
+class RegisteredTool:
+    """A tool with the function behind it. ``timeout`` is in seconds from the request's arrival."""
+
+    definition: Tool
+    function: Callable[..., Any]
+    schema: FunctionSchema
+    is_async: bool
+    timeout: float | None
+    place: int
+
+
+class Tools:
+    """The tools of one server, in the order in which they were added."""
+
+    def __init__(self, page_size: int, cursors: Cursors, cache: CacheHint) -> None:
+        self._tools: dict[str, RegisteredTool] = {}
+        self._page_size = page_size
+        self._cursors = cursors
+        self._cache = cache
+        self._places = 0
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def add(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: ToolAnnotations | None = None,
+        icons: Sequence[Icon] | None = None,
+        timeout: float | None = None,
+    ) -> RegisteredTool:
+        """Add a function as a tool. Raises ``ValueError`` or ``TypeError`` for what cannot be one."""
+        name = name if name is not None else getattr(function, "__name__", None)
+        if name is None or not _NAME.fullmatch(name):
+            raise ValueError(
+                f"a tool's name is 1 to 128 of A-Z a-z 0-9 _ - . and {name!r} is not; pass name=…"
+            )
+        if name in self._tools:
+            raise ValueError(f"there is a tool named {name!r} already")
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
+        schema = inspect_function(function, context_type=Context, unstructured_types=UNSTRUCTURED)
+        definition = Tool(
+            name=name,
+            input_schema=schema.input_schema,
+            title=title,
+            description=description if description is not None else schema.description or None,
+            output_schema=schema.output_schema,
+            annotations=annotations,
+            icons=list(icons) if icons else None,
+        )
+        self._places += 1
+        tool = RegisteredTool(
+            definition, function, schema, _is_async(function), timeout, self._places
+        )
+        self._tools[name] = tool
+        return tool
+
+    # Methods of the protocol ----------------------------------------------------------------------
+
+    async def list(self, ctx: Context, params: PaginatedRequestParams) -> ListToolsResult:
+        tools = [*self._tools.values()]
+        page, next_cursor = page_of(
+            tools, "tools", params.cursor, self._page_size, self._cursors
+        )
+        return ListToolsResult(
+            [tool.definition for tool in page],
+            next_cursor=next_cursor,
+            ttl_ms=self._cache.ttl_ms,
+            cache_scope=self._cache.scope,
+        )
+
+    async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
+        exchange = exchange_of(ctx)
+        tool = self._tools.get(params.name)
+        exchange.target = params.name
+        if tool is None:
+            raise ProtocolError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {params.name[:128]}")
+        if tool.timeout is not None:
+            exchange.limit_time(tool.timeout)
+        schema = tool.schema
+        try:
+            arguments = schema.bind(params.arguments if params.arguments is not None else {})
+        except InvalidArguments as error:
+            return error_result(str(error))
+        if schema.context_parameter is not None:
+            arguments[schema.context_parameter] = ctx
+        try:
+            if tool.is_async:
+                value = await tool.function(**arguments)
+            else:
+                job = functools.partial(tool.function, **arguments)
+                value = await exchange.core.threads.run(exchange, params.name, job)
+        except Exception as error:
+            reason = leaf_of(error)
+            if isinstance(reason, ToolError):
+                return error_result(str(reason))
+            raise
+        if schema.output_schema is None:
+            return unstructured_result(value)
+        if isinstance(value, CallToolResult):
+            return value
+        return structured_result(schema.structure_output(value))
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it makes a coroutine: also for partials, and objects with ``__call__``."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004
+    )

@@ -1,0 +1,248 @@
+"""JSON Schema (2020-12) of translated types.
+
+`msgspec` writes the schemas; this module makes them pleasant to read for a model: no generated
+titles, no reference where the definition can stand in its place (definitions that are used twice or
+refer to themselves stay under ``$defs``), texts of fields from docstrings and ``Annotated``,
+properties in the order of their definition.
+"""
+
+from __future__ import annotations
+
+import enum
+import pathlib
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from .docstrings import parse_docstring
+from .type_hints import Choice, Translation, UnsupportedAnnotation
+
+__all__ = ["Schema", "describe_types", "is_open", "self_contained"]
+
+Schema = dict[str, Any]
+
+_ONE = frozenset(
+    {"items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else"}
+)
+_LIST = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_MAP = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs"})
+_TYPE_NAMES = {str: "string", int: "integer", bool: "boolean"}
+_DEFS = "#/$defs/"
+_CHOICE = "#/choices/"
+
+
+def describe_types(
+    types: Sequence[Any], translation: Translation
+) -> tuple[list[Schema], dict[str, Schema]]:
+    """The schemas of some types, and the definitions that they refer to.
+
+    Raises:
+        UnsupportedAnnotation: a type among them has no JSON form.
+    """
+    members = [member for choice in translation.choices for member in choice.members]
+    groups = [list(types), list(translation.classes), members, list(translation.overrides.values())]
+
+    def custom(kind: type) -> Schema:
+        if issubclass(kind, Choice):
+            return {"$ref": f"{_CHOICE}{translation.choices.index(kind)}"}
+        if issubclass(kind, pathlib.PurePath):
+            return {"type": "string", "format": "path"}
+        raise UnsupportedAnnotation(
+            f"{getattr(kind, '__name__', kind)} has no JSON Schema; use a builtin type, an attrs "
+            "class, a dataclass, a TypedDict, a NamedTuple or a msgspec.Struct"
+        )
+
+    try:
+        described, definitions = msgspec.json.schema_components(
+            [item for group in groups for item in group], schema_hook=custom
+        )
+    except UnsupportedAnnotation:
+        raise
+    except (TypeError, ValueError, NameError, AttributeError, NotImplementedError) as error:
+        raise UnsupportedAnnotation(" ".join(str(error).split())) from error
+    rest = iter(described)
+    roots, classes, parts, overrides = ([next(rest) for _ in group] for group in groups)
+
+    names = {
+        cls: schema["$ref"].removeprefix(_DEFS)
+        for cls, schema in zip(translation.classes, classes, strict=True)
+    }
+    for (cls, key), schema in zip(translation.overrides, overrides, strict=True):
+        _replace_property(definitions[names[cls]], cls, key, schema)
+    for cls, key in translation.hidden:
+        _drop_property(definitions[names[cls]], key)
+    for cls, name in names.items():
+        _polish_class(definitions[name], cls)
+    for definition in definitions.values():
+        definition.pop("title", None)
+
+    choices = _grouped(parts, [len(choice.members) for choice in translation.choices])
+    resolve = _choice_resolver(choices)
+    return (
+        [resolve(root) for root in roots],
+        {name: resolve(definition) for name, definition in definitions.items()},
+    )
+
+
+def self_contained(root: Schema, definitions: dict[str, Schema]) -> Schema:
+    """One schema with everything it refers to, in place or under its own ``$defs``."""
+    counts: dict[str, int] = {}
+    recursive: set[str] = set()
+
+    def count(schema: Any, above: tuple[str, ...]) -> None:
+        if name := _reference(schema):
+            counts[name] = counts.get(name, 0) + 1
+            if name in above:
+                recursive.add(name)
+            elif counts[name] == 1:
+                count(definitions[name], (*above, name))
+        for part in _parts(schema):
+            count(part, above)
+
+    count(root, ())
+    kept: Schema = {}
+
+    def place(schema: Any) -> Any:
+        name = _reference(schema)
+        if name is None:
+            return _map_parts(schema, place)
+        if name in recursive or (counts[name] > 1 and "enum" not in definitions[name]):
+            if name not in kept:
+                kept[name] = None  # stops the recursion
+                kept[name] = place(definitions[name])
+            return schema
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        return {**place(definitions[name]), **beside}
+
+    placed: Schema = place(root)
+    return {**placed, "$defs": kept} if kept else placed
+
+
+def is_open(schema: Any, *, extras: bool = False) -> bool:
+    """Whether some place in a schema takes any JSON value whatever.
+
+    ``extras`` counts objects that may have more properties than the schema names.
+    """
+    if not isinstance(schema, dict):
+        return schema is True
+    kind = schema.get("type")
+    if kind == "array" and not schema.keys() & {"items", "prefixItems"}:
+        return True
+    named = {"additionalProperties"} if extras else {"properties", "additionalProperties"}
+    if kind == "object" and not schema.keys() & named:
+        return True
+    if not schema.keys() & {"type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf"}:
+        return True
+    return any(is_open(part, extras=extras) for part in _parts(schema, names=False))
+
+
+# -- one definition --------------------------------------------------------------------------------
+
+
+def _polish_class(definition: Schema, cls: Any) -> None:
+    origin = getattr(cls, "__origin__", cls)
+    if issubclass(origin, enum.Enum):
+        definition["enum"] = [member.value for member in origin]
+        return
+    if "description" in definition:
+        doc = parse_docstring(definition.pop("description"))
+        if doc.description:
+            definition["description"] = doc.description
+        for name, text in doc.parameters.items():
+            place = _find_property(definition, origin, name)
+            if place is not None:
+                place.setdefault("description", text)
+    if issubclass(origin, dict):  # a TypedDict, whose keys msgspec sorts
+        order = {name: at for at, name in enumerate(typing.get_type_hints(origin))}
+        properties = sorted(definition["properties"].items(), key=lambda item: order[item[0]])
+        definition["properties"] = dict(properties)
+        definition["required"].sort(key=order.__getitem__)
+    if definition.get("required") == []:
+        del definition["required"]
+
+
+def _find_property(definition: Schema, cls: type, key: str) -> Schema | None:
+    if definition["type"] == "object":
+        found: Schema | None = definition["properties"].get(key)
+        return found
+    fields: Sequence[str] = getattr(cls, "_fields", getattr(cls, "__struct_fields__", ()))
+    return definition["prefixItems"][fields.index(key)] if key in fields else None
+
+
+def _replace_property(definition: Schema, cls: Any, key: str, schema: Schema) -> None:
+    place = _find_property(definition, getattr(cls, "__origin__", cls), key)
+    if place is not None:
+        default = {"default": place["default"]} if "default" in place else {}
+        place.clear()
+        place.update(schema | default)
+
+
+def _drop_property(definition: Schema, key: str) -> None:
+    definition["properties"].pop(key, None)
+    if key in definition["required"]:
+        definition["required"].remove(key)
+
+
+# -- walking ---------------------------------------------------------------------------------------
+
+
+def _reference(schema: Any) -> str | None:
+    target = schema.get("$ref") if isinstance(schema, dict) else None
+    if isinstance(target, str) and target.startswith(_DEFS):
+        return target.removeprefix(_DEFS)
+    return None
+
+
+def _parts(schema: Any, *, names: bool = True) -> Iterator[Any]:
+    """The direct subschemas (``names=False``: without those for names of properties)."""
+    if not isinstance(schema, dict):
+        return
+    for key, value in schema.items():
+        if key in _ONE and (names or key != "propertyNames"):
+            yield value
+        elif key in _LIST:
+            yield from value
+        elif key in _MAP:
+            yield from value.values()
+
+
+def _map_parts(schema: Any, change: Callable[[Any], Any]) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    changed: Schema = {}
+    for key, value in schema.items():
+        if key in _ONE:
+            changed[key] = change(value)
+        elif key in _LIST:
+            changed[key] = [change(part) for part in value]
+        elif key in _MAP:
+            changed[key] = {name: change(part) for name, part in value.items()}
+        else:
+            changed[key] = value
+    return changed
+
+
+def _choice_resolver(choices: list[list[Schema]]) -> Callable[[Any], Any]:
+    def resolve(schema: Any) -> Any:
+        if not isinstance(schema, dict):
+            return schema
+        schema = _map_parts(schema, resolve)
+        schema.pop("discriminator", None)  # OpenAPI's, with references of its own
+        kinds = {_TYPE_NAMES.get(type(option)) for option in schema.get("enum", ())}
+        if len(kinds) == 1 and None not in kinds:
+            schema = {"type": kinds.pop(), **schema}
+        target = schema.get("$ref", "")
+        if not target.startswith(_CHOICE):
+            return schema
+        del schema["$ref"]
+        options = choices[int(target.removeprefix(_CHOICE))]
+        return {"anyOf": [resolve(option) for option in options], **schema}
+
+    return resolve
+
+
+def _grouped(items: list[Schema], sizes: list[int]) -> list[list[Schema]]:
+    rest = iter(items)
+    return [[next(rest) for _ in range(size)] for size in sizes]

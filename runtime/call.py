@@ -1,0 +1,180 @@
+"""One outbound request, the mirror of an exchange: same lifecycle, seen from the other side.
+
+``CANCELLING``: the cancellation is decided and on its way. ``CANCELLED``: the peer has been told, or
+could not be, and nobody waits for the answer any more. Whether the peer's work has stopped only the
+peer knows: the outcome of a cancelled call is unknown. An answer that comes anyway is late: recorded,
+never delivered.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from .errors import ConnectionLost, ServerError
+from .jsonrpc import RequestId, Response
+from .journal import Journal, Record
+from .lifecycle import CancelCause, CancelSource, Lifecycle, State
+from .progress import ProgressUpdate
+
+__all__ = ["Call"]
+
+_keys = itertools.count(1)
+
+
+class Call(Lifecycle):
+    """A request being made. An :class:`~.exchange.Outgoing`: it is sent when its turn comes."""
+
+    def __init__(
+        self,
+        request_id: RequestId,
+        method: str,
+        target: str | None,
+        frame: bytes,
+        connection: str,
+        journal: Journal,
+        forget: Callable[[Call], None],
+        backlog: int,
+    ) -> None:
+        super().__init__()
+        self.key = next(_keys)
+        self.id = request_id
+        self.method = method
+        self.target = target
+        self.began_at = trio.current_time()
+        self.sent_at: float | None = None
+        self.last_progress: ProgressUpdate | None = None
+        self.updates: deque[ProgressUpdate] = deque(maxlen=backlog)
+        self.heard_at = self.began_at
+        self.record: Record | None = None
+        self.changed = trio.Event()
+        self._frame: bytes | None = frame
+        self._connection = connection
+        self._journal = journal
+        self._forget = forget
+        self._result: dict[str, Any] | None = None
+        self._error: Exception | None = None
+        self._progress_count = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.target}" if self.target else self.method
+
+    @property
+    def sent(self) -> bool:
+        """Whether the request has begun to go out."""
+        return self.sent_at is not None
+
+    def result(self) -> dict[str, Any]:
+        """The result's JSON, once COMPLETED. Raises the error, once FAILED."""
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    # On its way out (an Outgoing) -----------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        return 0 if self._frame is None else len(self._frame)
+
+    def take(self) -> bytes | None:
+        frame, self._frame = self._frame, None
+        if self.state is not State.RUNNING:
+            return None  # cancelled before it was sent: the peer never hears of it
+        self.sent_at = trio.current_time()
+        return frame
+
+    def written(self, delivered: bool) -> None:
+        pass
+
+    # What happens to it ---------------------------------------------------------------------------
+
+    def heard_progress(self, update: ProgressUpdate) -> None:
+        self._progress_count += 1
+        self.last_progress = update
+        self.updates.append(update)
+        self.heard_at = trio.current_time()
+        self.wake()
+
+    def answered(self, response: Response) -> None:
+        """The peer's answer. Late, if the call is not RUNNING any more."""
+        if self.claim(failed=response.error is not None):
+            self._result = response.result
+            if response.error is not None:
+                self._error = _server_error(response.error)
+            self._end()
+            return
+        cause = self.cause
+        since = cause.received_at if cause is not None else self.began_at
+        late = self.note_late("answer", trio.current_time() - since)
+        if self.record is not None:
+            self._journal.add_late(self.record, late, self.late)
+
+    def lost(self, error: ConnectionLost) -> None:
+        """The connection is gone: the call fails, its outcome unknown if it was sent."""
+        if self.state is State.CANCELLING:
+            self.stopped()
+        elif self.claim(failed=True):
+            self._error = error
+            self._end()
+
+    def cancel(self, source: CancelSource, reason: str | None) -> bool:
+        """Decide to cancel. The connection then tells the peer, and calls :meth:`stopped`."""
+        if not self.begin_cancel(CancelCause(source, reason, trio.current_time())):
+            return False
+        self.wake()
+        return True
+
+    def stopped(self) -> None:
+        """The peer has been told, or cannot be."""
+        self.note_unwound()
+        self._end()
+
+    def wake(self) -> None:
+        """Something changed: whoever waits looks again."""
+        self.changed.set()
+        self.changed = trio.Event()
+
+    def _end(self) -> None:
+        self._forget(self)
+        now = trio.current_time()
+        cancelled = self.cause is not None
+        self.record = Record(
+            role="client",
+            key=self.key,
+            request_id=self.id,
+            method=self.method,
+            target=self.target,
+            connection=self._connection,
+            peer=None,
+            protocol_version=None,
+            received_at=self.began_at,
+            started_at=self.sent_at,
+            unwound_at=now if cancelled else None,
+            ended_at=now,
+            state=self.state,
+            cause=self.cause,
+            extra_cancels=self.extra_cancels,
+            error=str(self._error) if self._error is not None else None,
+            is_error=self._result is not None and self._result.get("isError") is True,
+            delivered=None,
+            cleanup=None,
+            cleanups=0,
+            late=self.late,
+            progress_reported=self._progress_count,
+            progress_sent=0,
+        )
+        self._journal.add(self.record)
+        self.wake()
+
+
+def _server_error(error: dict[str, Any]) -> ServerError:
+    code, message = error.get("code"), error.get("message")
+    if type(code) is not int or type(message) is not str:
+        return ServerError(0, f"an error without a proper code and message: {str(error)[:200]}")
+    return ServerError(code, message, error.get("data"))

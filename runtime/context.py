@@ -1,0 +1,187 @@
+"""What a handler sees of its request: ``ctx``."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Mapping, MutableMapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from .lifecycle import CancelCause
+from .progress import check_progress
+
+if TYPE_CHECKING:
+    from .eras.base import RequestMetadata
+    from .exchange import Exchange
+    from .models.base import ClientCapabilities, Implementation
+
+__all__ = ["Context", "exchange_of"]
+
+logger = logging.getLogger("trio_mcp.handler")
+
+
+class Context:
+    """One request, as its handler sees it. Valid until the handler's nursery has closed.
+
+    Declare a parameter of this type, with any name, in a handler; it is not part of the schema.
+    """
+
+    __slots__ = ("_exchange",)
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    # Cancellation -------------------------------------------------------------------------------
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """The nursery of this request. What is started in it belongs to the request: it is
+        cancelled with it, and the answer leaves when all of it has ended."""
+        return self._exchange.nursery
+
+    @property
+    def cause(self) -> CancelCause | None:
+        """Why this request is being cancelled; ``None`` while it is not."""
+        return self._exchange.cause
+
+    @property
+    def deadline(self) -> float:
+        """When the server's time limit cancels this request: Trio's clock, ``inf`` for never."""
+        return self._exchange.deadline
+
+    def check_cancelled(self) -> None:
+        """In a plain ``def`` handler: raise ``trio.Cancelled`` once the request is cancelled.
+
+        Call it between units of work, and let the exception pass; clean up in ``finally``. In an
+        ``async def`` handler every ``await`` does this, so there it raises ``RuntimeError``.
+        """
+        if threading.get_ident() == self._exchange.core.thread:
+            raise RuntimeError(
+                "check_cancelled() is for threads; in async code use "
+                "'await trio.lowlevel.checkpoint()'"
+            )
+        trio.from_thread.check_cancelled()
+
+    def cleanup(self, seconds: float) -> Cleanup:
+        """A shielded block with a time limit, for ``finally``: ``with ctx.cleanup(5): …``.
+
+        Inside it awaits work although the request is cancelled. After ``seconds`` it is cancelled
+        itself, execution goes on after the block, and the journal says ``timed out``. Raises
+        ``ValueError`` unless ``0 < seconds <= Limits.longest_cleanup``: no shield without a bound.
+        """
+        longest = self._exchange.core.limits.longest_cleanup
+        if not (0 < seconds <= longest) or math.isnan(seconds):
+            raise ValueError(
+                f"cleanup(seconds) takes more than 0 and at most {longest:g} seconds "
+                f"(Limits.longest_cleanup), not {seconds!r}"
+            )
+        return Cleanup(self._exchange, seconds)
+
+    # Speaking to the client ---------------------------------------------------------------------
+
+    def progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Report progress. Never waits and is no checkpoint; works the same in threads.
+
+        Sent only if the client gave a progress token; coalesced to one notification per
+        ``Limits.progress_interval``, the newest value wins and the last one is always sent before
+        the answer. A value that does not increase is dropped. Raises ``ValueError`` or
+        ``TypeError`` for what is not a finite number (specification: *Progress*).
+        """
+        update = check_progress(progress, total, message)
+        if threading.get_ident() == self._exchange.core.thread:
+            self._exchange.report(update)
+        else:
+            self._exchange.post_report(update)
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """Logger ``trio_mcp.handler`` of the server's process; names the exchange in each line."""
+        return _ExchangeLogger(logger, {"exchange": self._exchange.key})
+
+    # The request --------------------------------------------------------------------------------
+
+    @property
+    def key(self) -> int:
+        """The exchange's key in the journal and the scope tree."""
+        return self._exchange.key
+
+    @property
+    def method(self) -> str:
+        return self._exchange.request.method
+
+    @property
+    def request_id(self) -> str | int:
+        return self._exchange.request.id
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The request's ``_meta`` as it came."""
+        return self._metadata.raw
+
+    @property
+    def client_info(self) -> Implementation | None:
+        """What the client says it is. Not verified: for display and logs only."""
+        return self._metadata.client_info
+
+    @property
+    def client_capabilities(self) -> ClientCapabilities:
+        return self._metadata.client_capabilities
+
+    @property
+    def protocol_version(self) -> str:
+        return self._metadata.protocol_version
+
+    @property
+    def _metadata(self) -> RequestMetadata:
+        assert self._exchange.metadata is not None  # read before any handler runs
+        return self._exchange.metadata
+
+
+def exchange_of(ctx: Context) -> Exchange:
+    """The exchange behind a context; for the modules that implement MCP's features."""
+    return ctx._exchange
+
+
+class Cleanup:
+    """See :meth:`Context.cleanup`."""
+
+    __slots__ = ("_exchange", "_scope", "_seconds")
+
+    def __init__(self, exchange: Exchange, seconds: float) -> None:
+        self._exchange = exchange
+        self._seconds = seconds
+
+    def __enter__(self) -> trio.CancelScope:
+        deadline = trio.current_time() + self._seconds
+        self._scope = trio.CancelScope(shield=True, deadline=deadline)
+        return self._scope.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        swallow = bool(self._scope.__exit__(kind, error, traceback))
+        if self._scope.cancelled_caught:
+            outcome = "timed out"
+        elif error is not None and not isinstance(error, trio.Cancelled):
+            outcome = "error"
+        else:
+            outcome = "clean"
+        self._exchange.note_cleanup(outcome)
+        return swallow
+
+
+class _ExchangeLogger(logging.LoggerAdapter[logging.Logger]):
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        assert self.extra is not None
+        return f"[exchange {self.extra['exchange']}] {msg}", kwargs

@@ -1,0 +1,173 @@
+"""From a request to its handler and back: one :class:`Dispatcher` per server.
+
+It knows methods, not features: the face fills :attr:`Dispatcher.methods`. It knows connections, not
+wires: transports register theirs. It is the root of the scope tree.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import attrs
+import trio
+
+from .context import Context
+from .eras.base import Era
+from .errors import ErrorCode, ProtocolError
+from .exchange import Exchange, Peer, Reply
+from .groups import leaf_of
+from .journal import Journal
+from .jsonrpc import NonFiniteNumber, Request, encode_error, encode_result
+from .limits import Limits
+from .offload import ThreadPool
+from .scopes import Scope, ScopeKind
+
+__all__ = ["Connection", "Dispatcher", "Method"]
+
+logger = logging.getLogger("trio_mcp.exchange")
+
+
+@attrs.frozen
+class Method:
+    """How one method is served: the model of its parameters, and an async function."""
+
+    params: type
+    run: Callable[[Context, Any], Awaitable[Any]]
+
+
+class Connection(Peer, Protocol):
+    """A connection, as the scope tree and a drain see it."""
+
+    def scope(self) -> Scope: ...
+
+
+class Dispatcher:
+    """All that the exchanges of one server share. Lives in one Trio run at a time."""
+
+    def __init__(self, name: str, era: Era, limits: Limits) -> None:
+        self.name = name
+        self.era = era
+        self.limits = limits
+        self.journal = Journal(limits.journal_records, limits.journal_backlog)
+        self.methods: dict[str, Method] = {}
+        self.threads = ThreadPool(limits.threads)
+        self.connections: set[Connection] = set()
+        self.inflight = 0
+        self.draining = False
+        self.thread = threading.get_ident()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._began_at = 0.0
+
+    def enter_run(self) -> None:
+        """A transport starts to serve, in the current Trio run."""
+        token = trio.lowlevel.current_trio_token()
+        if token is not self._token:
+            self._token = token
+            self._began_at = trio.current_time()
+            self.thread = threading.get_ident()
+
+    def call_soon(self, fn: Callable[[], object]) -> None:
+        """From a worker thread: call ``fn`` in the loop, once however often this is called."""
+        assert self._token is not None
+        try:
+            self._token.run_sync_soon(fn, idempotent=True)
+        except trio.RunFinishedError:
+            pass  # an abandoned thread that outlived the loop: nobody is left to tell
+
+    # From a request to its handler --------------------------------------------------------------
+
+    def admit(self) -> ProtocolError | None:
+        """Whether one more request may start; otherwise the error to answer it with."""
+        if self.draining:
+            return self.shutting_down()
+        if self.inflight >= self.limits.exchanges:
+            return self.overloaded("the server", self.limits.exchanges)
+        return None
+
+    def shutting_down(self) -> ProtocolError:
+        return ProtocolError(ErrorCode.SHUTTING_DOWN, "The server is shutting down")
+
+    def overloaded(self, who: str, bound: int) -> ProtocolError:
+        return ProtocolError(
+            ErrorCode.OVERLOADED,
+            f"Overloaded: {who} has reached its limit of {bound}; try again later",
+            {"retryAfterMs": int(self.limits.retry_after * 1000)},
+        )
+
+    def open(self, request: Request, peer: Peer, reply: Reply, received_at: float) -> Exchange:
+        """A new exchange. The transport starts its :meth:`~.Exchange.run` and forgets it later."""
+        self.inflight += 1
+        return Exchange(self, request, peer, reply, received_at)
+
+    def close(self) -> None:
+        """One exchange is over."""
+        self.inflight -= 1
+
+    async def handle(self, exchange: Exchange) -> dict[str, Any]:
+        """Run the handler of a request; its result as JSON. Raises what is to be explained."""
+        request = exchange.request
+        method = self.methods.get(request.method)
+        if method is None:
+            raise self.era.unknown_method(request, self.limits.text_length)
+        era = exchange.era = self.era
+        exchange.metadata = metadata = era.read_metadata(request.params)
+        exchange.progress_token = metadata.progress_token
+        params = era.read_params(method.params, request.params)
+        return era.write_result(await method.run(Context(exchange), params))
+
+    # And back -----------------------------------------------------------------------------------
+
+    def encode_result(self, exchange: Exchange, result: dict[str, Any]) -> bytes:
+        frame = encode_result(exchange.request.id, result)
+        if len(frame) > self.limits.message_bytes:
+            raise ProtocolError(
+                ErrorCode.INTERNAL_ERROR,
+                f"The result has {len(frame)} bytes, more than the server's limit "
+                f"message_bytes={self.limits.message_bytes}",
+            )
+        return frame
+
+    def encode_error(self, exchange: Exchange, error: ProtocolError) -> bytes:
+        try:
+            return encode_error(exchange.request.id, error)
+        except (TypeError, ValueError, RecursionError):
+            logger.exception("exchange %d: an error that is no JSON", exchange.key)
+            return encode_error(exchange.request.id, _internal(exchange))
+
+    def explain(self, exchange: Exchange, error: BaseException | None) -> ProtocolError:
+        """The JSON-RPC error for what a handler raised. Surprises are logged, and not told."""
+        error = leaf_of(error) if error is not None else None
+        if isinstance(error, ProtocolError):
+            return error
+        logger.error(
+            "exchange %d: %s failed", exchange.key, exchange.request.method, exc_info=error
+        )
+        if isinstance(error, NonFiniteNumber):
+            return ProtocolError(
+                ErrorCode.INTERNAL_ERROR, f"The result cannot be sent as JSON: {error}"
+            )
+        return _internal(exchange)
+
+    # The scope tree -----------------------------------------------------------------------------
+
+    def scopes(self) -> Scope:
+        """The server with everything that lives below it, stragglers last."""
+        below = [connection.scope() for connection in self.connections]
+        below += [work.scope() for work in self.threads.stragglers]
+        return Scope(
+            kind=ScopeKind.SERVER,
+            label=self.name,
+            state="draining" if self.draining else "serving",
+            age=trio.current_time() - self._began_at if below else 0.0,
+            children=tuple(below),
+        )
+
+
+def _internal(exchange: Exchange) -> ProtocolError:
+    return ProtocolError(
+        ErrorCode.INTERNAL_ERROR,
+        f"Internal error; the server's log has more under exchange {exchange.key}",
+    )

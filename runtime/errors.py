@@ -1,0 +1,171 @@
+"""Every exception of the library, and the error codes it puts on the wire.
+
+Specification: *Base Protocol*, "Error Codes". Conditions for which the specification has no code use
+codes outside of the range that JSON-RPC and MCP reserve (-32768 to -32000), so that nobody can take
+them for protocol errors.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+__all__ = [
+    "CallCancelled",
+    "CallTimeout",
+    "ConnectionLost",
+    "ErrorCode",
+    "IncompatibleServer",
+    "ProtocolError",
+    "ProtocolViolation",
+    "ServerError",
+    "ToolError",
+    "TrioMcpError",
+]
+
+
+class ErrorCode(IntEnum):
+    """Codes of JSON-RPC error responses."""
+
+    PARSE_ERROR = -32700
+    INVALID_REQUEST = -32600
+    METHOD_NOT_FOUND = -32601
+    INVALID_PARAMS = -32602
+    INTERNAL_ERROR = -32603
+
+    HEADER_MISMATCH = -32020
+    MISSING_CLIENT_CAPABILITY = -32021
+    UNSUPPORTED_PROTOCOL_VERSION = -32022
+
+    # Ours: no code of the specification fits.
+    DEADLINE_EXCEEDED = -31001
+    SHUTTING_DOWN = -31002
+    CANCELLED_BY_OPERATOR = -31003
+    OVERLOADED = -31004
+
+
+class TrioMcpError(Exception):
+    """Base of every exception that this library raises on purpose."""
+
+
+class ProtocolError(TrioMcpError):
+    """Server side: answer the request with this JSON-RPC error.
+
+    :param code: an :class:`ErrorCode` or any other integer.
+    :param message: one sentence for the caller's log.
+    :param data: any JSON value, sent as ``error.data``; ``None`` sends no data.
+
+    ``request_id`` is set where a message was refused whose id could be read.
+    """
+
+    request_id: str | int | None = None
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = int(code)
+        self.message = message
+        self.data = data
+
+
+class ToolError(TrioMcpError):
+    """A tool failed in its own business: answered as a result with ``isError: true``.
+
+    The message goes to the model, so it should say what it could do differently
+    (specification: *Tools*, "Error Handling").
+    """
+
+
+class ServerError(TrioMcpError):
+    """Client side: the server answered with a JSON-RPC error.
+
+    Attributes: ``code`` (int), ``message`` (str), ``data`` (any JSON value or ``None``).
+    """
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(f"{message} (code {code})")
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class ConnectionLost(TrioMcpError):
+    """Client side: the connection ended before the answer came; the outcome is unknown if sent.
+
+    Attributes: ``sent``: whether the request had begun to go out (``False``: it never ran);
+    ``exit_status``: of a launched server process, negative for a signal, ``None`` if unknown;
+    ``stderr_tail``: the last lines such a process wrote to its standard error.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        sent: bool = False,
+        exit_status: int | None = None,
+        stderr_tail: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.sent = sent
+        self.exit_status = exit_status
+        self.stderr_tail = stderr_tail
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.exit_status is not None:
+            parts.append(f"exit status {self.exit_status}")
+        if self.stderr_tail:
+            parts.append(f"end of its standard error:\n{self.stderr_tail}")
+        return "; ".join(parts)
+
+
+class CallTimeout(TrioMcpError):
+    """Client side: no answer in time; the server was told to cancel, the outcome is unknown.
+
+    Attributes: ``limit``: ``"timeout"`` (silence) or ``"max_timeout"`` (total time);
+    ``seconds``: that limit; ``elapsed``: seconds since the call began; ``last_progress``: the last
+    progress notification's parameters seen for this call, or ``None``; ``outcome``: ``"unknown"``,
+    or ``"not sent"`` if the request had not begun to go out.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        limit: str,
+        seconds: float,
+        elapsed: float,
+        last_progress: Any = None,
+        outcome: str = "unknown",
+    ) -> None:
+        super().__init__(
+            f"{target}: no answer within {limit}={seconds:g} s (after {elapsed:.3f} s); "
+            f"the outcome is {outcome}"
+        )
+        self.limit = limit
+        self.seconds = seconds
+        self.elapsed = elapsed
+        self.last_progress = last_progress
+        self.outcome = outcome
+
+
+class CallCancelled(TrioMcpError):
+    """Client side: the call was cancelled with ``call.cancel()``; its outcome is unknown.
+
+    Not raised when the Trio scope around the caller is cancelled: that raises ``trio.Cancelled``.
+    """
+
+
+class ProtocolViolation(TrioMcpError):
+    """Client side: the server's answer breaks the specification, the message says how."""
+
+
+class IncompatibleServer(TrioMcpError):
+    """Client side: the server speaks no protocol revision that this client speaks.
+
+    Attribute ``supported``: the revisions that the server named, possibly empty.
+    """
+
+    def __init__(self, message: str, supported: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.supported = supported

@@ -1,0 +1,406 @@
+"""One inbound request and everything it started.
+
+The task of an exchange is :meth:`Exchange.run`: one nursery, in which the handler runs and in which
+its children live. When the nursery has closed, the outcome is encoded and queued; it is *claimed*
+when the transport takes it from the queue to write it (see :mod:`.lifecycle`). Until then a
+cancellation wins.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+import trio
+
+from .errors import ErrorCode, ProtocolError
+from .groups import leaf_of
+from .jsonrpc import Request, RequestId
+from .journal import Record
+from .lifecycle import ANSWERED, CancelCause, CancelSource, Lifecycle, State
+from .progress import Pacer, ProgressReporter, ProgressUpdate
+from .scopes import Scope, ScopeKind
+
+if TYPE_CHECKING:
+    from .dispatch import Dispatcher
+    from .eras.base import Era, RequestMetadata
+    from .offload import ThreadWork
+
+__all__ = ["Exchange", "Outgoing", "Peer", "Reply"]
+
+
+class Outgoing(Protocol):
+    """Something to be written when its turn comes. ``size`` is what it holds in memory, bytes."""
+
+    @property
+    def size(self) -> int: ...
+
+    def take(self) -> bytes | None:
+        """The bytes, now that they start to go out; ``None``: not any more."""
+
+    def written(self, delivered: bool) -> None:
+        """What was taken has been handed to the peer's side, or was lost."""
+
+
+class Reply(Protocol):
+    """How an exchange speaks to its peer; made by the transport."""
+
+    pacer: Pacer
+
+    def notify(self, message: Outgoing) -> None:
+        """Queue a message about the exchange. Never waits."""
+
+    def finish(self, exchange: Exchange) -> None:
+        """Queue the exchange's outcome. Never waits."""
+
+
+class Peer(Protocol):
+    """The connection that a request came over."""
+
+    label: str
+
+    def forget(self, exchange: Exchange) -> None:
+        """The exchange is over: its id may be used again."""
+
+
+_keys = itertools.count(1)
+
+
+class Exchange(Lifecycle):
+    """A request being served. ``key`` is unique in this process; request ids are the peer's."""
+
+    __slots__ = (
+        "_answered",
+        "_delivered",
+        "_ended_at",
+        "_error",
+        "_failed",
+        "_frame",
+        "_is_error",
+        "_nursery",
+        "_posted",
+        "_record",
+        "_started_at",
+        "_unwound_at",
+        "cleanup_outcome",
+        "cleanups",
+        "core",
+        "era",
+        "key",
+        "metadata",
+        "peer",
+        "progress",
+        "progress_token",
+        "received_at",
+        "reply",
+        "request",
+        "target",
+        "work",
+    )
+
+    def __init__(
+        self, core: Dispatcher, request: Request, peer: Peer, reply: Reply, received_at: float
+    ) -> None:
+        super().__init__()
+        self.key = next(_keys)
+        self.core = core
+        self.request = request
+        self.peer = peer
+        self.reply = reply
+        self.received_at = received_at
+        self.era: Era | None = None
+        self.metadata: RequestMetadata | None = None
+        self.target: str | None = None
+        self.progress_token: RequestId | None = None
+        self.progress: ProgressReporter | None = None
+        self.cleanups = 0
+        self.cleanup_outcome: str | None = None
+        self.work: tuple[ThreadWork, ...] = ()
+        self._nursery: trio.Nursery | None = None
+        self._posted: ProgressUpdate | None = None
+        self._started_at: float | None = None
+        self._unwound_at: float | None = None
+        self._ended_at: float | None = None
+        self._frame: bytes | None = None
+        self._failed = False
+        self._answered = False
+        self._is_error = False
+        self._error: str | None = None
+        self._delivered: bool | None = None
+        self._record: Record | None = None
+
+    # The task ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve the request. Never raises but for what ends the whole process.
+
+        Cancelling the scope around it (the connection's) unwinds the handler like any Trio task.
+        """
+        result: dict[str, Any] | None = None
+        error: BaseException | None = None
+        if self._state is State.RUNNING:
+            self._started_at = trio.current_time()
+            try:
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    try:
+                        result = await self.core.handle(self)
+                    except BaseException as raised:
+                        if _passes_on(raised):
+                            raise
+                        error = raised
+                        nursery.cancel_scope.cancel("the handler raised")
+            except BaseExceptionGroup as group:
+                error = _failure_of(group, error)
+            self._note_deadline()
+            self._nursery = None
+        if self._state is State.RUNNING:
+            self._queue_outcome(result, error)
+        else:
+            self._unwind(result, error)
+
+    def cancel(self, source: CancelSource, reason: str | None = None) -> bool:
+        """Cancel this request; only transports and the embedding application call this.
+
+        The first cause wins: ``False`` if it was over or already being cancelled. Never waits: the
+        work has stopped when the state is CANCELLED.
+        """
+        self._note_deadline()
+        if not self.begin_cancel(CancelCause(source, reason, trio.current_time())):
+            if self.silenced and self._state is State.CANCELLED and not self._answered:
+                self._drop_answer()
+            return False
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel(source.value)
+        elif self._frame is not None:
+            # The outcome waits in the writer, unclaimed: it is late.
+            kind = "error" if self._failed else "result"
+            self._frame = None
+            self._stopped(kind)
+        return True
+
+    # The outcome on its way out (an Outgoing) ---------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        return 0 if self._frame is None else len(self._frame)
+
+    def take(self) -> bytes | None:
+        """Claim the outcome: its bytes start to go out in this very step."""
+        frame, self._frame = self._frame, None
+        if frame is None or self._answered:
+            return None
+        if self._state is State.CANCELLED:
+            if self.silenced:
+                return None
+        elif not self.claim(failed=self._failed):
+            return None
+        self._answered = True
+        self._ended_at = trio.current_time()
+        self.peer.forget(self)
+        return frame
+
+    def written(self, delivered: bool) -> None:
+        self._delivered = delivered
+        self._write_record()
+
+    # What the context needs ---------------------------------------------------------------------
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        if self._nursery is None:
+            raise RuntimeError("this request is over: its nursery has closed")
+        return self._nursery
+
+    @property
+    def deadline(self) -> float:
+        """When this request is cancelled with cause DEADLINE; Trio's clock, ``inf`` for never."""
+        return float("inf") if self._nursery is None else self._nursery.cancel_scope.deadline
+
+    def limit_time(self, seconds: float) -> None:
+        """Give the request ``seconds`` from its arrival, unless it has less already."""
+        scope = self.nursery.cancel_scope
+        scope.deadline = min(scope.deadline, self.received_at + seconds)
+
+    @property
+    def speaking(self) -> bool:
+        """Whether bytes about this request may still start to go out."""
+        return self._state is State.RUNNING
+
+    def report(self, update: ProgressUpdate) -> None:
+        """The handler reports progress; in the event loop's thread."""
+        if self._state is not State.RUNNING or self._nursery is None:
+            return
+        if self.progress is None:
+            self.progress = ProgressReporter(self)
+        self.progress.report(update)
+
+    def post_report(self, update: ProgressUpdate) -> None:
+        """The same from a worker thread. Only the newest report is kept until the loop takes it."""
+        self._posted = update
+        self.core.call_soon(self._report_posted)
+
+    def _report_posted(self) -> None:
+        update, self._posted = self._posted, None
+        if update is not None:
+            self.report(update)
+
+    def encode_progress(self, update: ProgressUpdate) -> bytes:
+        assert self.era is not None
+        assert self.progress_token is not None
+        return self.era.encode_progress(self.progress_token, update)
+
+    def note_cleanup(self, outcome: str) -> None:
+        """A ``ctx.cleanup`` block or a thread's window has ended; the worst outcome is kept."""
+        self.cleanups += 1
+        if _CLEANUP_RANK[outcome] >= _CLEANUP_RANK[self.cleanup_outcome]:
+            self.cleanup_outcome = outcome
+
+    def note_straggler(self, kind: str) -> None:
+        """A thread of this request, abandoned, has finished at last with ``kind``."""
+        since = self.cause.received_at if self.cause is not None else self._ended_at
+        late = self.note_late(kind, trio.current_time() - (since or self.received_at))
+        if self._record is not None:
+            self.core.journal.add_late(self._record, late, self.late)
+
+    # The scope tree -----------------------------------------------------------------------------
+
+    def scope(self) -> Scope:
+        self._note_deadline()
+        name = self.request.method
+        return Scope(
+            kind=ScopeKind.EXCHANGE,
+            label=f"{name} {self.target}" if self.target else name,
+            state=self._state.value,
+            age=trio.current_time() - self.received_at,
+            deadline=self.deadline,
+            cause=self.cause,
+            key=self.key,
+            children=tuple(work.scope() for work in self.work),
+        )
+
+    # Inside -------------------------------------------------------------------------------------
+
+    def _note_deadline(self) -> None:
+        """Trio cancels at the deadline by itself; find out that it did."""
+        nursery = self._nursery
+        if nursery is None or self._state is not State.RUNNING:
+            return
+        scope = nursery.cancel_scope
+        if scope.deadline <= trio.current_time():
+            self.begin_cancel(CancelCause(CancelSource.DEADLINE, None, scope.deadline))
+
+    def _queue_outcome(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
+        core = self.core
+        if error is None and result is not None:
+            try:
+                self._frame = core.encode_result(self, result)
+            except Exception as raised:
+                error = raised
+            else:
+                self._is_error = result.get("isError") is True
+        if self._frame is None:
+            refusal = core.explain(self, error)
+            self._error = refusal.message
+            self._failed = True
+            self._frame = core.encode_error(self, refusal)
+        if self.progress is not None:
+            self.progress.flush()
+        self.reply.finish(self)
+
+    def _unwind(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
+        if error is not None:
+            self.note_cleanup("error")
+            self._error = self.core.explain(self, error).message
+        elif self.cleanup_outcome is None:
+            self.cleanup_outcome = "clean"
+        self._stopped("error" if error is not None else None if result is None else "result")
+
+    def _stopped(self, late: str | None) -> None:
+        """The cancelled work has stopped: answer if the peer is to know, or end in silence."""
+        assert self.cause is not None
+        now = self._unwound_at = trio.current_time()
+        if late is not None:
+            self.note_late(late, now - self.cause.received_at)
+        self.note_unwound()
+        if self.cause.source in ANSWERED and not self.silenced:
+            self._frame = self.core.encode_error(self, _refusal(self))
+            self.reply.finish(self)
+        else:
+            self._drop_answer()
+
+    def _drop_answer(self) -> None:
+        self._frame = None
+        if self._ended_at is None:
+            self._ended_at = trio.current_time()
+            self.peer.forget(self)
+            self._write_record()
+
+    def _write_record(self) -> None:
+        assert self._ended_at is not None
+        clip = self.core.limits.text_length
+        metadata = self.metadata
+        progress = self.progress
+        self._record = record = Record(
+            role="server",
+            key=self.key,
+            request_id=self.request.id,
+            method=self.request.method[:clip],
+            target=self.target[:clip] if self.target is not None else None,
+            connection=self.peer.label,
+            peer=metadata.client_name[:clip] if metadata is not None else None,
+            protocol_version=self.era.version if self.era is not None else None,
+            received_at=self.received_at,
+            started_at=self._started_at,
+            unwound_at=self._unwound_at,
+            ended_at=self._ended_at,
+            state=self._state,
+            cause=self.cause,
+            extra_cancels=self.extra_cancels,
+            error=self._error,
+            is_error=self._is_error,
+            delivered=self._delivered,
+            cleanup=self.cleanup_outcome if self.cause is not None else None,
+            cleanups=self.cleanups,
+            late=self.late,
+            progress_reported=progress.reported if progress is not None else 0,
+            progress_sent=progress.sent if progress is not None else 0,
+        )
+        self.core.journal.add(record)
+
+
+_CLEANUP_RANK = {None: 0, "clean": 1, "error": 2, "timed out": 3, "abandoned": 4}
+
+
+_PASSING_ON = (trio.Cancelled, KeyboardInterrupt, GeneratorExit)
+
+
+def _passes_on(raised: BaseException) -> bool:
+    """Whether it belongs to a scope around the exchange. All else is the handler's failure."""
+    if isinstance(raised, BaseExceptionGroup):
+        return raised.subgroup(_PASSING_ON) is not None
+    return isinstance(raised, _PASSING_ON)
+
+
+def _failure_of(group: BaseExceptionGroup[Any], error: BaseException | None) -> BaseException:
+    """Why a nursery raised: its children failed, unless the handler itself did."""
+    rest = group.subgroup(_PASSING_ON)
+    if rest is not None:
+        raise leaf_of(rest)
+    return leaf_of(group) if error is None else error
+
+
+def _refusal(exchange: Exchange) -> ProtocolError:
+    """The error that tells the peer of a cancellation it did not ask for."""
+    assert exchange.cause is not None
+    source, reason = exchange.cause.source, exchange.cause.reason
+    if source is CancelSource.DEADLINE:
+        seconds = exchange.cause.received_at - exchange.received_at
+        return ProtocolError(
+            ErrorCode.DEADLINE_EXCEEDED, f"Cancelled by the server's time limit of {seconds:g} s"
+        )
+    if source is CancelSource.SHUTDOWN:
+        return ProtocolError(ErrorCode.SHUTTING_DOWN, "Cancelled: the server is shutting down")
+    text = "Cancelled by the server's operator"
+    return ProtocolError(ErrorCode.CANCELLED_BY_OPERATOR, f"{text}: {reason}" if reason else text)

@@ -1,0 +1,188 @@
+"""What happened to each exchange and each call: a bounded ring, subscribers, one log line.
+
+A :class:`Record` is written when a request has ended. It goes to the ring (``list(journal)``, oldest
+first), to every subscriber, and, if the request was cancelled or failed, to the logger
+``trio_mcp.journal`` at INFO. Python's logging writes to standard error by default, never to stdout.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Literal
+
+import attrs
+import trio
+
+from .jsonrpc import RequestId
+from .lifecycle import CancelCause, LateOutcome, State
+
+__all__ = ["Journal", "Record", "Subscription"]
+
+logger = logging.getLogger("trio_mcp.journal")
+
+
+@attrs.define(eq=False, kw_only=True)
+class Record:
+    """One request, from its arrival to its end. Times are seconds on Trio's clock.
+
+    ``role`` is ``"server"`` for an exchange, ``"client"`` for a call. ``target`` is the name of the
+    tool, where there is one. ``started_at`` is ``None`` if the request ended before its handler
+    began (for a call: before it began to go out). ``cleanup`` is ``None`` unless the request was
+    cancelled: ``"clean"``; ``"error"``, clean-up raised; ``"timed out"``, a ``ctx.cleanup`` block
+    ran into its limit; ``"abandoned"``, a thread ran on after its window. ``late`` may grow after
+    the end, when such a thread finishes. ``delivered`` is ``False`` for a claimed answer whose write
+    failed, ``None`` where there was no answer.
+    """
+
+    role: Literal["server", "client"]
+    key: int
+    request_id: RequestId
+    method: str
+    target: str | None
+    connection: str
+    peer: str | None
+    protocol_version: str | None
+    received_at: float
+    started_at: float | None
+    unwound_at: float | None
+    ended_at: float
+    state: State
+    cause: CancelCause | None
+    extra_cancels: int
+    error: str | None
+    is_error: bool
+    delivered: bool | None
+    cleanup: str | None
+    cleanups: int
+    late: tuple[LateOutcome, ...]
+    progress_reported: int
+    progress_sent: int
+
+    @property
+    def duration(self) -> float:
+        """Seconds from arrival to end."""
+        return self.ended_at - self.received_at
+
+    @property
+    def cleanup_duration(self) -> float | None:
+        """Seconds from the cancellation until the work had unwound; ``None`` if not cancelled."""
+        if self.cause is None or self.unwound_at is None:
+            return None
+        return self.unwound_at - self.cause.received_at
+
+    def describe(self) -> str:
+        """One line for a log."""
+        name = f"{self.method} {self.target}" if self.target else self.method
+        parts = [f"{self.role} #{self.key} id={self.request_id!r} {name}: {self.state.value}"]
+        if self.cause is not None:
+            parts.append(f"by {self.cause.source.value}")
+            if self.cause.reason:
+                parts.append(f"({self.cause.reason!r})")
+        if self.error:
+            parts.append(f"error {self.error!r}")
+        if self.cleanup:
+            parts.append(f"clean-up {self.cleanup} in {self.cleanup_duration or 0:.3f} s")
+        if self.late:
+            parts.append(f"{len(self.late)} late outcome(s) dropped")
+        if self.delivered is False:
+            parts.append("not delivered")
+        parts.append(f"after {self.duration:.3f} s on {self.connection}")
+        return " ".join(parts)
+
+
+class Journal:
+    """The newest records, oldest first. Iterate over it, or subscribe.
+
+    ``ended`` counts the records ever written, by state; ``late`` the outcomes that came late.
+    """
+
+    def __init__(self, records: int, backlog: int) -> None:
+        self._ring: deque[Record] = deque(maxlen=records)
+        self._backlog = backlog
+        self._subscriptions: set[Subscription] = set()
+        self.ended: dict[State, int] = {State.COMPLETED: 0, State.FAILED: 0, State.CANCELLED: 0}
+        self.late = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(tuple(self._ring))
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    def subscribe(self) -> Subscription:
+        """Records as they are written: ``with journal.subscribe() as records: async for …``.
+
+        A record comes again if a late outcome was added to it. A subscriber that is slow loses the
+        oldest records, which ``records.missed`` counts; it never slows the runtime.
+        """
+        return Subscription(self._subscriptions, self._backlog)
+
+    def add(self, record: Record) -> None:
+        self._ring.append(record)
+        self.ended[record.state] += 1
+        self.late += len(record.late)
+        if record.state is not State.COMPLETED and logger.isEnabledFor(logging.INFO):
+            logger.info("%s", record.describe())
+        if self._subscriptions:
+            self._publish(record)
+
+    def add_late(self, record: Record, late: LateOutcome, all_late: tuple[LateOutcome, ...]) -> None:
+        """An outcome of a request that has a record already."""
+        record.late = all_late
+        self.late += 1
+        if logger.isEnabledFor(logging.INFO):
+            logger.info(
+                "%s #%d: late %s dropped, %.3f s after", record.role, record.key, *_pair(late)
+            )
+        if self._subscriptions:
+            self._publish(record)
+
+    def _publish(self, record: Record) -> None:
+        for subscription in self._subscriptions:
+            subscription.deliver(record)
+
+
+def _pair(late: LateOutcome) -> tuple[str, float]:
+    return late.kind, late.after
+
+
+class Subscription:
+    """Records for one subscriber: a context manager and an async iterator."""
+
+    def __init__(self, registry: set[Subscription], backlog: int) -> None:
+        self._registry = registry
+        self._waiting: deque[Record] = deque(maxlen=backlog)
+        self._arrived = trio.Event()
+        self.missed = 0
+
+    def __enter__(self) -> Subscription:
+        self._registry.add(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._registry.discard(self)
+
+    def deliver(self, record: Record) -> None:
+        if len(self._waiting) == self._waiting.maxlen:
+            self.missed += 1
+        self._waiting.append(record)
+        self._arrived.set()
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Record:
+        """The next record. A checkpoint; if cancelled, no record is lost."""
+        while not self._waiting:
+            self._arrived = trio.Event()
+            await self._arrived.wait()
+        await trio.lowlevel.checkpoint()
+        return self._waiting.popleft()

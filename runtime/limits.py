@@ -1,0 +1,93 @@
+"""Every bound of the runtime, named, documented, with its default, in one place."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+
+__all__ = ["Limits"]
+
+
+def _positive(_: Limits, attribute: attrs.Attribute[float], value: float) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"Limits.{attribute.name} must be a finite number above 0, not {value!r}")
+
+
+def _bound(default: float) -> float:
+    return attrs.field(default=default, validator=_positive)  # type: ignore[no-any-return]
+
+
+def _count(default: int) -> int:
+    return attrs.field(  # type: ignore[no-any-return]
+        default=default, validator=[attrs.validators.instance_of(int), _positive]
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """Bounds of a server or a client. Times are seconds of Trio's clock, sizes are bytes.
+
+    Pass to :class:`~trio_mcp.Server` or :func:`~trio_mcp.connect`; change one with
+    ``Limits(stall=5)``. Each must be finite and above 0: nothing in the runtime waits, buffers or
+    shields without a bound.
+    """
+
+    # What a peer may send
+    message_bytes: int = _count(16 * 1024 * 1024)
+    """Longest JSON message, in and out. Longer ones are refused and named in the error."""
+    id_length: int = _count(8192)
+    """Longest request id or progress token, in characters or digits."""
+    exchanges_per_connection: int = _count(16_384)
+    """Requests in flight on one connection; one more is answered OVERLOADED."""
+    bytes_per_connection: int = _count(64 * 1024 * 1024)
+    """Bytes of requests in flight plus answers not yet written; over it, OVERLOADED."""
+    exchanges: int = _count(65_536)
+    """Requests in flight on a whole server; one more is answered OVERLOADED."""
+    retry_after: float = _bound(1.0)
+    """What an OVERLOADED error suggests to wait before trying again."""
+
+    # Time
+    stall: float = _bound(30.0)
+    """How long a peer may read nothing while we have bytes for it; then it is STALLED."""
+    drain: float = _bound(1.0)
+    """How long running requests may go on after a shutdown was asked for."""
+    cleanup: float = _bound(5.0)
+    """Clean-up window of work that cannot be cancelled (threads), then it is abandoned."""
+    longest_cleanup: float = _bound(60.0)
+    """Most that a handler may ask for with ``ctx.cleanup(seconds)``."""
+
+    # Threads, progress
+    threads: int = _count(40)
+    """Worker threads of a server for plain ``def`` handlers, abandoned ones included."""
+    progress_interval: float = _bound(0.02)
+    """Least time between two progress notifications of one request; the newest value wins."""
+
+    progress_backlog: int = _count(100)
+    """Updates of one call that wait for its owner, client side; the oldest is dropped."""
+
+    # Lists
+    page_size: int = _count(100)
+    """Entries of one page of a list."""
+    pages: int = _count(1000)
+    """Most pages a client follows before it gives up on a list."""
+
+    # Journal
+    journal_records: int = _count(1000)
+    """Records kept in the ring; the oldest makes room."""
+    journal_backlog: int = _count(1000)
+    """Records waiting for one subscriber; the oldest is dropped and counted."""
+    text_length: int = _count(1000)
+    """Characters kept of a peer's free text (reasons, names) in records and logs."""
+    late_answers: int = _count(1000)
+    """Cancelled calls a client remembers, to record an answer that comes late."""
+
+    # Server processes launched by a client
+    connect: float = _bound(10.0)
+    """How long ``connect`` waits for the server's answer to discovery."""
+    exit_wait: float = _bound(2.0)
+    """How long a server process may take to exit after its stdin was closed."""
+    terminate_wait: float = _bound(2.0)
+    """How long it may take after SIGTERM; then SIGKILL."""
+    stderr_bytes: int = _count(64 * 1024)
+    """How much of the end of a server's standard error is kept."""

@@ -1,0 +1,49 @@
+"""The scope tree as it is now: server, connections, exchanges, offloaded work.
+
+The live objects (a server's dispatcher, a connection, an exchange, a thread) are the tree; each can
+describe itself. This module holds what such a description is: plain, immutable data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+import attrs
+
+from .lifecycle import CancelCause
+
+__all__ = ["Scope", "ScopeKind"]
+
+
+class ScopeKind(Enum):
+    SERVER = "server"
+    CONNECTION = "connection"
+    EXCHANGE = "exchange"
+    OFFLOAD = "offload"
+    """A thread or a process that a request started."""
+
+
+@attrs.frozen
+class Scope:
+    """One node. Times are seconds; ``deadline`` is on Trio's clock, ``inf`` for none.
+
+    ``state`` is a lifecycle state's value for an exchange; ``serving`` or ``draining`` for a server
+    or connection; ``running``, ``cancelling`` or ``abandoned`` for offloaded work. ``key`` is the
+    exchange's key in the journal, where there is one.
+    """
+
+    kind: ScopeKind
+    label: str
+    state: str
+    age: float
+    deadline: float = float("inf")
+    cause: CancelCause | None = None
+    key: int | None = None
+    children: tuple[Scope, ...] = ()
+
+    def walk(self) -> Iterator[Scope]:
+        """This node and all below it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()

@@ -1,0 +1,234 @@
+"""The client's side of a channel: calls out, answers and progress in.
+
+What a server sends is as hostile as what a client sends: answers nobody waits for, progress for
+unknown tokens, lines that are no messages. All of it is ignored, counted and, the first few times,
+logged; none of it touches a call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from ..runtime.call import Call
+from ..runtime.errors import ConnectionLost, ProtocolError
+from ..runtime.journal import Journal
+from ..runtime.jsonrpc import (
+    Message,
+    Notification,
+    RequestId,
+    Response,
+    encode_notification,
+    encode_request,
+    is_request_id,
+)
+from ..runtime.lifecycle import CancelSource, State
+from ..runtime.limits import Limits
+from ..runtime.progress import check_progress
+from .channel import Bare, Channel, close_wire
+from .process import ServerProcess
+from .wire import Wire
+
+__all__ = ["ClientConnection"]
+
+logger = logging.getLogger("trio_mcp.connection")
+
+_LOGGED_VIOLATIONS = 5
+
+
+class ClientConnection:
+    """A channel to one server, with the calls that wait for its answers."""
+
+    def __init__(
+        self, wire: Wire, limits: Limits, journal: Journal, process: ServerProcess | None = None
+    ) -> None:
+        self.label = wire.label
+        self.violations = 0
+        self.last_violation: str | None = None
+        self.process = process
+        self._wire = wire
+        self._limits = limits
+        self._journal = journal
+        self._channel = Channel(wire, limits)
+        self._ids = itertools.count(1)
+        self._calls: dict[RequestId, Call] = {}
+        self._cancelled: OrderedDict[RequestId, Call] = OrderedDict()
+        self._lost: str | None = None
+        self._written = trio.Event()
+
+    # Life of the connection -----------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Read and write until the connection is lost or the scope around it is cancelled."""
+        async with trio.open_nursery() as nursery:
+            if self.process is not None:
+                nursery.start_soon(self.process.drain_stderr)
+            nursery.start_soon(self._write)
+            await self._channel.read(self._on_message, self._on_garbage)
+            if self.process is not None:
+                await self.process.settle()
+            self._lose("the server closed the connection")
+
+    async def close(self) -> None:
+        """End it: what waits fails, what is queued goes out if the server reads, in bounds."""
+        self._lose("the client was closed")
+        self._channel.finish()
+        self._channel.shorten_stall(self._limits.exit_wait)
+        try:
+            with trio.move_on_after(self._limits.exit_wait):
+                await self._written.wait()
+            if self.process is not None:
+                await self.process.shut_down()
+        finally:
+            if self.process is not None:
+                await self.process.kill()
+            await close_wire(self._wire)
+
+    async def _write(self) -> None:
+        source = await self._channel.write()
+        self._written.set()
+        if source is CancelSource.STALLED:
+            self._lose(f"the server read nothing for stall={self._limits.stall:g} s")
+
+    def _lose(self, why: str) -> None:
+        if self._lost is not None:
+            return
+        self._lost = why
+        for call in list(self._calls.values()):
+            call.lost(self._loss(why, sent=call.sent))
+
+    def _loss(self, why: str, *, sent: bool) -> ConnectionLost:
+        process = self.process
+        return ConnectionLost(
+            why,
+            sent=sent,
+            exit_status=process.exit_status if process is not None else None,
+            stderr_tail=process.stderr_tail if process is not None else "",
+        )
+
+    # Calls ------------------------------------------------------------------------------------------
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Calls in flight, oldest first."""
+        return tuple(self._calls.values())
+
+    def open(self, method: str, params: Mapping[str, Any], target: str | None = None) -> Call:
+        """Start a call: queue its request. Never waits.
+
+        The request's id doubles as its progress token. Raises :class:`ConnectionLost` if the
+        connection is gone, ``ValueError`` or ``TypeError`` for what JSON cannot hold or what is
+        longer than ``Limits.message_bytes``.
+        """
+        if self._lost is not None:
+            raise self._loss(self._lost, sent=False)
+        request_id = next(self._ids)
+        meta = {**params.get("_meta", {}), "progressToken": request_id}
+        frame = encode_request(request_id, method, {**params, "_meta": meta})
+        if len(frame) > self._limits.message_bytes:
+            raise ValueError(
+                f"the request has {len(frame)} bytes, more than the limit "
+                f"message_bytes={self._limits.message_bytes}"
+            )
+        call = Call(
+            request_id,
+            method,
+            target,
+            frame,
+            self.label,
+            self._journal,
+            self._forget,
+            self._limits.progress_backlog,
+        )
+        self._calls[request_id] = call
+        self._channel.put(call)
+        return call
+
+    def cancel(self, call: Call, source: CancelSource, reason: str | None = None) -> bool:
+        """Cancel a call: the server is told, if it has heard of the call at all. Never waits."""
+        if not call.cancel(source, reason):
+            return False
+        if not call.sent:
+            call.stopped()
+        else:
+            self._channel.put(_Cancellation(call, reason))
+        return True
+
+    def _forget(self, call: Call) -> None:
+        del self._calls[call.id]
+        if call.state is State.CANCELLED and call.sent:
+            self._cancelled[call.id] = call
+            while len(self._cancelled) > self._limits.late_answers:
+                self._cancelled.popitem(last=False)
+
+    # What the server says ---------------------------------------------------------------------------
+
+    def _on_message(self, message: Message, now: float) -> None:
+        if type(message) is Response:
+            self._on_response(message)
+        elif type(message) is Notification:
+            if message.method == "notifications/progress":
+                self._on_progress(message.params)
+        else:
+            self._violation("a request from the server, which this revision does not have")
+
+    def _on_response(self, response: Response) -> None:
+        request_id = response.id
+        if request_id is None:
+            error = response.error or {}
+            self._violation(f"an error about no request: {str(error.get('message'))[:200]}")
+            return
+        call = self._calls.get(request_id) or self._cancelled.pop(request_id, None)
+        if call is None:
+            self._violation("an answer to an unknown request")
+        else:
+            call.answered(response)
+
+    def _on_progress(self, params: dict[str, Any]) -> None:
+        token = params.get("progressToken")
+        call = self._calls.get(token) if is_request_id(token) else None
+        if call is None or call.state is not State.RUNNING:
+            return  # late: it crossed our cancellation, or the answer
+        try:
+            update = check_progress(
+                params.get("progress"),  # type: ignore[arg-type]  # checked here
+                params.get("total"),
+                params.get("message"),
+            )
+        except (TypeError, ValueError) as error:
+            self._violation(f"a malformed progress notification: {error}")
+        else:
+            call.heard_progress(update)
+
+    def _on_garbage(self, error: ProtocolError) -> None:
+        self._violation(f"something that is no message: {error.message}")
+
+    def _violation(self, what: str) -> None:
+        self.violations += 1
+        self.last_violation = what
+        if self.violations <= _LOGGED_VIOLATIONS:
+            logger.warning("%s sent %s", self.label, what)
+
+
+class _Cancellation:
+    """``notifications/cancelled`` for a call, which has stopped once this is on its way."""
+
+    def __init__(self, call: Call, reason: str | None) -> None:
+        self._call = call
+        params: dict[str, Any] = {"requestId": call.id}
+        if reason is not None:
+            params["reason"] = reason
+        self._frame = encode_notification("notifications/cancelled", params)
+        self.size = len(self._frame)
+
+    def take(self) -> bytes | None:
+        return self._frame
+
+    def written(self, delivered: bool) -> None:
+        if self._call.state is State.CANCELLING:
+            self._call.stopped()

@@ -1,0 +1,239 @@
+"""The server's side of a channel: messages in, exchanges and cancel causes out.
+
+The connection scope of the tree. Every rule of "wire event to effect" for channels is here.
+"""
+
+from __future__ import annotations
+
+import logging
+import trio
+
+from ..runtime.dispatch import Dispatcher
+from ..runtime.errors import ErrorCode, ProtocolError
+from ..runtime.exchange import Exchange, Outgoing
+from ..runtime.groups import leaf_of
+from ..runtime.jsonrpc import (
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    encode_error,
+    is_request_id,
+)
+from ..runtime.lifecycle import CancelSource
+from ..runtime.progress import Pacer
+from ..runtime.scopes import Scope, ScopeKind
+from .channel import Bare, Channel, close_wire
+from .wire import Wire
+
+__all__ = ["ServerConnection", "serve_wire"]
+
+logger = logging.getLogger("trio_mcp.connection")
+
+
+async def serve_wire(core: Dispatcher, wire: Wire) -> None:
+    """Serve one peer until it closes; then everything it asked for is cancelled, DISCONNECT.
+
+    Cancelling the scope around this call drains: requests in flight have ``Limits.drain`` seconds to
+    finish, the rest is cancelled with SHUTDOWN and answered, and then ``trio.Cancelled`` goes on.
+    Bounded by the drain limit and the clean-up of the handlers. Closes the wire.
+    """
+    connection = ServerConnection(core, wire)
+    try:
+        async with trio.open_nursery() as nursery:
+            # The connection lives in a shield, and this task stands outside of it, so that a
+            # cancellation from around us becomes a drain.
+            nursery.start_soon(connection.run, name=f"trio-mcp connection {wire.label}")
+            try:
+                await connection.ended.wait()
+            finally:
+                connection.drain()
+    except BaseExceptionGroup as group:
+        raise leaf_of(group) from None
+
+
+class ServerConnection:
+    """One peer on a channel: its exchanges by id, and how they reply."""
+
+    pacer: Pacer
+
+    def __init__(self, core: Dispatcher, wire: Wire) -> None:
+        self.label = wire.label
+        self.ended = trio.Event()
+        self.ignored = 0
+        self._core = core
+        self._channel = Channel(wire, core.limits)
+        self._exchanges: dict[RequestId, Exchange] = {}
+        self._request_bytes = 0
+        self._nursery: trio.Nursery
+        self._began_at = trio.current_time()
+        self._draining = False
+        self._drain_asked = trio.Event()
+        self._over = trio.Event()
+        self._lost: CancelSource | None = None
+        self._idle: trio.Event | None = None
+        self._written = trio.Event()
+
+    # Life of the connection ---------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """The connection, from its first byte until nothing of it is left."""
+        core = self._core
+        core.enter_run()
+        core.connections.add(self)
+        try:
+            with trio.CancelScope(shield=True):
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    self.pacer = Pacer(nursery)
+                    nursery.start_soon(self._read)
+                    nursery.start_soon(self._write)
+                    nursery.start_soon(self._drain)
+                    await self._over.wait()
+                    self._cancel_all(self._lost)
+                    await self._until_idle()
+                    self._channel.finish()
+                    with trio.move_on_after(core.limits.drain):
+                        await self._written.wait()
+                    nursery.cancel_scope.cancel("the connection has ended")
+        finally:
+            core.connections.discard(self)
+            self.ended.set()
+            await close_wire(self._channel.wire)
+
+    def drain(self) -> None:
+        """Take no new requests; let those in flight finish within ``Limits.drain``; then end."""
+        self._drain_asked.set()
+
+    async def _read(self) -> None:
+        await self._channel.read(self._on_message, self._on_garbage)
+        self._end(CancelSource.DISCONNECT)
+
+    async def _write(self) -> None:
+        source = await self._channel.write()
+        self._written.set()
+        if source is not None:
+            self._end(source)
+
+    async def _drain(self) -> None:
+        await self._drain_asked.wait()
+        limits = self._core.limits
+        self._draining = True
+        self._channel.shorten_stall(limits.drain)
+        with trio.move_on_after(limits.drain):
+            await self._until_idle()
+        self._cancel_all(CancelSource.SHUTDOWN)
+        await self._until_idle()
+        self._over.set()
+
+    def _end(self, source: CancelSource) -> None:
+        if self._lost is None:
+            self._lost = source
+            self._over.set()
+
+    def _cancel_all(self, source: CancelSource | None) -> None:
+        if source is not None:
+            for exchange in list(self._exchanges.values()):
+                exchange.cancel(source)
+
+    async def _until_idle(self) -> None:
+        while self._exchanges:
+            if self._idle is None:
+                self._idle = trio.Event()
+            await self._idle.wait()
+
+    # What the peer says -------------------------------------------------------------------------
+
+    def _on_message(self, message: Message, now: float) -> None:
+        if type(message) is Request:
+            self._on_request(message, now)
+        elif type(message) is Notification and message.method == "notifications/cancelled":
+            self._on_cancelled(message)
+        else:
+            self.ignored += 1
+
+    def _on_request(self, request: Request, now: float) -> None:
+        if self._over.is_set():
+            self.ignored += 1  # nobody is left to read an answer
+            return
+        refusal = self._refusal(request)
+        if refusal is not None:
+            self._refuse(refusal)
+            return
+        exchange = self._core.open(request, self, self, now)
+        self._exchanges[request.id] = exchange
+        self._request_bytes += request.size
+        self._nursery.start_soon(exchange.run, name="trio-mcp exchange")
+
+    def _on_cancelled(self, notification: Notification) -> None:
+        """Unknown, finished and malformed: ignored, counted, nothing written."""
+        request_id = notification.params.get("requestId")
+        exchange = self._exchanges.get(request_id) if is_request_id(request_id) else None
+        if exchange is None:
+            self.ignored += 1
+            return
+        reason = notification.params.get("reason")
+        clip = self._core.limits.text_length
+        exchange.cancel(
+            CancelSource.NOTIFICATION, reason[:clip] if isinstance(reason, str) else None
+        )
+
+    def _on_garbage(self, error: ProtocolError) -> None:
+        if error.request_id in self._exchanges:
+            error = _duplicate(error.request_id, error.message)
+        self._refuse(error)
+
+    def _refusal(self, request: Request) -> ProtocolError | None:
+        if request.id in self._exchanges:
+            return _duplicate(request.id, "Invalid request: this id is in flight already")
+        core, limits = self._core, self._core.limits
+        error = core.admit()
+        if error is None and self._draining:
+            error = core.shutting_down()
+        if error is None and len(self._exchanges) >= limits.exchanges_per_connection:
+            error = core.overloaded("this connection", limits.exchanges_per_connection)
+        if (
+            error is None
+            and self._request_bytes + self._channel.queued_bytes + request.size
+            > limits.bytes_per_connection
+        ):
+            error = core.overloaded("this connection", limits.bytes_per_connection)
+        if error is not None:
+            error.request_id = request.id
+        return error
+
+    def _refuse(self, error: ProtocolError) -> None:
+        if self._channel.queued_bytes > self._core.limits.bytes_per_connection:
+            self._end(CancelSource.STALLED)  # it sends what must be refused, and reads nothing
+        else:
+            self._channel.put(Bare(encode_error(error.request_id, error)))
+
+    # What exchanges ask of their connection (Peer, Reply) -----------------------------------------
+
+    def notify(self, message: Outgoing) -> None:
+        self._channel.put(message)
+
+    def finish(self, exchange: Exchange) -> None:
+        self._channel.put(exchange)
+
+    def forget(self, exchange: Exchange) -> None:
+        del self._exchanges[exchange.request.id]
+        self._request_bytes -= exchange.request.size
+        self._core.close()
+        if not self._exchanges and self._idle is not None:
+            self._idle.set()
+            self._idle = None
+
+    def scope(self) -> Scope:
+        return Scope(
+            kind=ScopeKind.CONNECTION,
+            label=self.label,
+            state="draining" if self._draining else "serving",
+            age=trio.current_time() - self._began_at,
+            children=tuple(exchange.scope() for exchange in self._exchanges.values()),
+        )
+
+
+def _duplicate(request_id: RequestId | None, message: str) -> ProtocolError:
+    """An error without ``id``: the first request of that id is still to be answered with it."""
+    return ProtocolError(ErrorCode.INVALID_REQUEST, message, {"requestId": request_id})

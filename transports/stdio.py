@@ -1,0 +1,145 @@
+"""stdio, the server's side: this process's own standard input and output as a wire.
+
+While it serves, file descriptors 0 and 1 do not lead to the wire: reading from 0 gives end of file,
+and what anything prints to 1 (``print``, a library, a child process) goes to standard error. So
+nobody but the writer can write to the wire, and nobody but the reader can read from it.
+
+Specification: *stdio*.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import trio
+
+from ..runtime.dispatch import Dispatcher
+from .serving import serve_wire
+from .wire import CHUNK, StreamWire
+
+__all__ = ["FileStream", "diverted_stdio", "serve_stdio", "stdio_wire"]
+
+logger = logging.getLogger("trio_mcp.connection")
+
+
+async def serve_stdio(
+    core: Dispatcher,
+    *,
+    signals: bool,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve this process's stdin and stdout until stdin ends, or a signal or a cancellation drains.
+
+    :param signals: drain on SIGINT and SIGTERM, if this is the main thread.
+    """
+    with diverted_stdio() as (wire_in, wire_out), trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            if signals and threading.current_thread() is threading.main_thread():
+                await nursery.start(_cancel_on_signal, scope)
+            task_status.started()
+            await serve_wire(core, stdio_wire(wire_in, wire_out, core.limits.message_bytes))
+            nursery.cancel_scope.cancel("stdin has ended")
+
+
+async def _cancel_on_signal(
+    scope: trio.CancelScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+        task_status.started()
+        async for number in received:
+            logger.info("%s: draining", signal.Signals(number).name)
+            scope.cancel(signal.Signals(number).name)
+
+
+@contextmanager
+def diverted_stdio() -> Iterator[tuple[int, int]]:
+    """Take descriptors 0 and 1 for the wire; yields the two it may use, which it closes in the end.
+
+    Puts 0 and 1 back afterwards.
+    """
+    wire_in, wire_out = os.dup(0), os.dup(1)
+    try:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        _lead_stdout_to(_stderr_or_nothing())
+        yield wire_in, wire_out
+    finally:
+        _flush_stdout()  # what was printed meanwhile belongs to standard error
+        os.dup2(wire_in, 0)
+        os.dup2(wire_out, 1)
+        os.close(wire_in)
+        os.close(wire_out)
+
+
+def _stderr_or_nothing() -> int:
+    try:
+        return os.dup(2)
+    except OSError:  # started without a standard error
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _lead_stdout_to(target: int) -> None:
+    os.dup2(target, 1)
+    os.close(target)
+    _flush_stdout()  # what was printed before, and still buffered, must not reach the wire either
+
+
+def _flush_stdout() -> None:
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError, AttributeError):
+        # Nobody reads standard error any more, or there is no stdout: that must not stop us, nor
+        # may the bytes be left in the buffer for the wire.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, 1)
+            os.close(nothing)
+            sys.stdout.flush()
+
+
+def stdio_wire(wire_in: int, wire_out: int, message_bytes: int) -> StreamWire:
+    """The wire over two descriptors, of which it makes copies of its own."""
+    return StreamWire(_stream(wire_in), _stream(wire_out), "stdio", message_bytes)
+
+
+def _stream(fd: int) -> trio.lowlevel.FdStream | FileStream:
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd):
+        return trio.lowlevel.FdStream(os.dup(fd))
+    return FileStream(os.dup(fd))
+
+
+class FileStream(trio.abc.Stream):
+    """A regular file or a device like ``/dev/null``: never blocks, and cannot be polled."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return os.read(self._fd, max_bytes or CHUNK)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+        with memoryview(data) as view:
+            sent = 0
+            while sent < len(view):
+                sent += os.write(self._fd, view[sent:])
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        await trio.lowlevel.checkpoint()
