@@ -143,7 +143,11 @@ def _names_seen_by(fn: Any) -> dict[str, Any]:
     names: dict[str, Any] = {p.__name__: p for p in getattr(fn, "__type_params__", ())}
     names.update(getattr(fn, "__globals__", {}))
     if inspect.isfunction(fn):
-        names.update(inspect.getclosurevars(fn).nonlocals)
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+            try:
+                names[name] = cell.cell_contents
+            except ValueError:  # defined further down in the enclosing function
+                continue
     return names
 
 

@@ -19,19 +19,23 @@ import attrs
 import jsonschema_rs
 import msgspec
 
-__all__ = ["Explainer", "compile_validator", "has_non_finite", "summarise"]
+__all__ = ["Checker", "has_non_finite", "summarise"]
 
 Schema = dict[str, Any]
 Path = Sequence[str | int]
 
 #: How many problems one message lists.
 MAX_PROBLEMS = 8
+#: How many characters one problem takes.
+MAX_PROBLEM = 500
 #: How many characters of a value, a name or a pattern one message shows.
 MAX_SHOWN = 60
 #: How many characters a position or a foreign message has at most.
 MAX_TEXT = 100
 #: How many alternatives or known names one message lists.
 MAX_LISTED = 20
+#: How many levels a value may have; the validator reads a few more, and recurses on the C stack.
+MAX_DEPTH = 200
 #: Integers beyond this are described rather than shown.
 MAX_INTEGER = 10**20
 
@@ -89,17 +93,6 @@ def _refuse_to_retrieve(uri: str) -> NoReturn:
     raise ValueError(f"references to other documents are not followed: {uri}")
 
 
-def compile_validator(schema: Schema) -> jsonschema_rs.Draft202012Validator:
-    """A validator that checks formats and never looks anything up outside of the schema.
-
-    Raises:
-        jsonschema_rs.ValidationError: this is no valid schema.
-    """
-    return jsonschema_rs.Draft202012Validator(
-        schema, formats=_FORMAT_CHECKS, validate_formats=True, retriever=_refuse_to_retrieve
-    )
-
-
 def summarise(problems: Sequence[str], heading: str = "") -> str:
     """One message from some problems: on one line, or a list if there are several."""
     if len(problems) == 1:
@@ -122,22 +115,69 @@ def has_non_finite(value: Any) -> bool:
     return False
 
 
-@attrs.frozen
-class Explainer:
-    """Puts into words what is wrong with a tool's arguments or its result."""
+def is_too_deep(value: Any) -> bool:
+    """Whether a value made of builtins has more than `MAX_DEPTH` levels."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inside: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inside.extend(item.values())
+            elif isinstance(item, (list, tuple)):
+                inside.extend(item)
+        if not inside:
+            return False
+        level = inside
+    return True
+
+
+@attrs.frozen(eq=False)
+class Checker:
+    """Says whether a tool's arguments or its result fit a schema, and in words why not."""
 
     subject: Literal["argument", "result"]
     schema: Schema
-    validator: jsonschema_rs.Draft202012Validator
+    _is_valid: Callable[[Any], bool]
+    _iter_errors: Callable[[Any], Iterator[jsonschema_rs.ValidationError]]
+    _open: bool
+    _deep: bool
+
+    @classmethod
+    def of(cls, subject: Literal["argument", "result"], schema: Schema, *, open: bool) -> Checker:
+        """``open`` tells that somewhere in the schema any JSON value fits.
+
+        Values of recursive schemas, and results that are open, have at most `MAX_DEPTH` levels.
+
+        Raises:
+            jsonschema_rs.ValidationError: the schema is not valid, or refers to other documents.
+        """
+        validator = jsonschema_rs.Draft202012Validator(
+            schema, formats=_FORMAT_CHECKS, validate_formats=True, retriever=_refuse_to_retrieve
+        )
+        deep = "$defs" in schema or (open and subject == "result")
+        return cls(subject, schema, validator.is_valid, validator.iter_errors, open, deep)
+
+    def accepts(self, value: Any) -> bool:
+        """Whether a value made of builtins fits, down to formats and finite numbers."""
+        if self._deep and is_too_deep(value):
+            return False
+        try:
+            valid = self._is_valid(value)
+        except ValueError:  # text or nesting that the validator cannot read
+            return False
+        return valid and not (self._open and has_non_finite(value))
 
     def explain(self, value: Any) -> list[str]:
-        """The problems of a value, at most `MAX_PROBLEMS`; none if it is valid."""
+        """The problems of a value, at most `MAX_PROBLEMS`; none if it is accepted."""
+        if is_too_deep(value):
+            return [f"{self._place(())}: nested more than {MAX_DEPTH} levels deep"]
         found: list[str] = []
         try:
             errors = itertools.chain.from_iterable(
-                self._explain(error) for error in self.validator.iter_errors(value)
+                self._explain(error) for error in self._iter_errors(value)
             )
-            for problem in self._non_finite(value) if has_non_finite(value) else errors:
+            for text in self._non_finite(value) if has_non_finite(value) else errors:
+                problem = _clip(text, MAX_PROBLEM)
                 if problem in found:
                     continue
                 if len(found) == MAX_PROBLEMS:
@@ -147,8 +187,7 @@ class Explainer:
         except UnicodeError:
             return [f"{self._place(())}: contains text that is not valid Unicode"]
         except ValueError as error:  # the validator cannot even read it
-            deep = "Recursion" in str(error)
-            return [f"{self._place(())}: {'nested too deeply' if deep else _clip(str(error))}"]
+            return [f"{self._place(())}: {_clip(str(error))}"]
         return found
 
     def explain_conversion(self, error: msgspec.ValidationError) -> str:
@@ -197,24 +236,19 @@ class Explainer:
         branches: list[list[jsonschema_rs.ValidationError]],
     ) -> Iterator[str]:
         """Only alternatives of the right kind are worth explaining; often that is one."""
-        depth = len(error.instance_path)
-        near = [
-            branch
-            for branch in branches
-            if not any(
-                len(inner.instance_path) == depth and inner.kind.name in ("type", "enum", "const")
-                for inner in branch
-            )
-        ]
+        path = error.instance_path
+        near = [branch for branch in branches if not any(_is_other_kind(e, path) for e in branch)]
+        near = [branch for branch in near if not any(_is_tag(e, path) for e in branch)] or near
         if not near:
-            yield f"{self._place(error.instance_path)}: {self._unexpected(error)}"
+            yield f"{self._place(path)}: {self._unexpected(error)}"
         elif len(near) == 1:
             for inner in near[0]:
                 yield from self._explain(inner)
         else:
-            reasons = [next(self._explain(branch[0])) for branch in near if branch]
-            unique = "; or ".join([*dict.fromkeys(reasons)][:MAX_PROBLEMS])
-            yield f"{self._place(error.instance_path)}: fits no alternative ({unique})"
+            first = (min(branch, key=lambda e: not _is_tag(e, path)) for branch in near if branch)
+            reasons = dict.fromkeys(next(self._explain(inner)) for inner in first)
+            unique = "; or ".join([*reasons][:MAX_PROBLEMS])
+            yield f"{self._place(path)}: fits no alternative ({unique})"
 
     def _reason(self, error: jsonschema_rs.ValidationError) -> str:
         kind: Any = error.kind
@@ -225,8 +259,7 @@ class Explainer:
             return f"must be {_COMPARISONS[kind.name]} {value}, got {_show(instance)}"
         if kind.name in _SIZES:
             bound, noun = _SIZES[kind.name]
-            many = noun if value == 1 else _PLURALS.get(noun, f"{noun}s")
-            return f"must have {bound} {value} {many}, got {len(instance)}"
+            return f"must have {bound} {_count(value, noun)}, got {len(instance)}"
         if kind.name == "pattern":
             if self._schema_at(error).get("format") in _EXAMPLES:
                 return self._unexpected(error)
@@ -245,8 +278,11 @@ class Explainer:
     def _schema_at(self, error: jsonschema_rs.ValidationError) -> Schema:
         """The schema whose keyword failed."""
         at: Any = self.schema
-        for step in error.schema_path[:-1]:
-            at = at[step]
+        try:
+            for step in error.schema_path[:-1]:
+                at = at[step]
+        except (LookupError, TypeError):
+            return {}
         return at if isinstance(at, dict) else {}
 
     def _expected(self, schema: Any) -> str:
@@ -272,6 +308,18 @@ class Explainer:
         return kind if isinstance(kind, str) else " or ".join(kind)
 
 
+def _is_other_kind(error: jsonschema_rs.ValidationError, path: Path) -> bool:
+    """Whether the value itself is of another type than an alternative asks for."""
+    return len(error.instance_path) == len(path) and error.kind.name in ("type", "enum", "const")
+
+
+def _is_tag(error: jsonschema_rs.ValidationError, path: Path) -> bool:
+    """Whether a property that tells alternatives apart has another alternative's value."""
+    kind: Any = error.kind
+    direct = len(error.instance_path) == len(path) + 1
+    return direct and kind.name == "enum" and len(kind.options) == 1
+
+
 def _format_path(path: Path) -> str:
     text = ""
     for step in path:
@@ -294,10 +342,14 @@ def _show(value: Any) -> str:
     if isinstance(value, int) and abs(value) > MAX_INTEGER:
         return "an integer of many digits"
     if isinstance(value, (list, tuple)):
-        return f"an array of length {len(value)}"
+        return f"an array with {_count(len(value), 'item')}" if value else "an empty array"
     if isinstance(value, dict):
-        return f"an object with {len(value)} keys" if value else "an empty object"
+        return f"an object with {_count(len(value), 'key')}" if value else "an empty object"
     return _clip(repr(value))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {_PLURALS.get(noun, noun + 's')}"
 
 
 def _listed(values: Iterable[Any], show: Callable[[Any], str] = str) -> str:
@@ -311,5 +363,5 @@ def _quoted(name: str) -> str:
     return f"'{name if len(name) <= MAX_SHOWN else name[:MAX_SHOWN] + '…'}'"
 
 
-def _clip(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+def _clip(text: str, limit: int = MAX_TEXT) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"

@@ -27,7 +27,7 @@ import msgspec
 
 from .callables import Inspected, Parameter, SignatureError
 from .docstrings import parse_docstring
-from .problems import Explainer, compile_validator, has_non_finite, summarise
+from .problems import Checker, has_non_finite, summarise
 from .type_hints import Translation, UnsupportedAnnotation, convert_custom, encode_custom
 from .type_schemas import Schema, describe_types, is_open, self_contained
 
@@ -106,7 +106,9 @@ class FunctionSchema:
         floats are integers, as in JSON Schema: ``5.0`` is passed as ``5`` where an `int` is wanted.
 
         Raises:
-            InvalidArguments: with every problem, up to eight.
+            InvalidArguments: with every problem, up to eight. A `ValueError` or `TypeError` from
+                the validators or ``__post_init__`` of a class counts as one; what else they raise
+                passes through.
         """
         return self._incoming.bind(arguments)
 
@@ -156,12 +158,13 @@ def inspect_function(
                 raise subject.blame(f"parameter {parameter.name!r}", reason) from reason
         raise subject.blame("a parameter", error) from error
     try:
-        outgoing = _Outgoing.of(subject.name, _output_schema(returns, unstructured_types))
+        output_schema = _output_schema(returns, unstructured_types)
+        outgoing = _Outgoing.of(subject.name, {} if output_schema is None else output_schema)
     except _UNFIT as error:
         raise subject.blame("the return annotation", error) from error
     return FunctionSchema(
-        input_schema=incoming.explainer.schema,
-        output_schema=outgoing.explainer.schema if outgoing.explainer else None,
+        input_schema=incoming.checker.schema,
+        output_schema=output_schema,
         description=docs.description,
         context_parameter=subject.context_parameter,
         incoming=incoming,
@@ -174,14 +177,12 @@ def inspect_function(
 
 @attrs.frozen(eq=False)
 class _Incoming:
-    """Arguments: validated against the schema, then converted in one go."""
+    """Arguments: checked against the schema, then converted in one go."""
 
+    checker: Checker
     struct: type[msgspec.Struct]
     count: int
     convert: Callable[[Any, Any], Any]
-    open: bool
-    is_valid: Callable[[Any], bool]
-    explainer: Explainer
 
     @classmethod
     def of(cls, parameters: Sequence[Parameter], texts: dict[str, str]) -> _Incoming:
@@ -190,58 +191,53 @@ class _Incoming:
         for parameter in parameters:
             parameter.kind = translation.translate(parameter.annotation)
         schema = _input_schema(parameters, texts, translation)
-        struct = msgspec.defstruct(
-            "Arguments",
-            [(p.name, p.kind) if p.required else (p.name, p.kind, None) for p in parameters],
-            forbid_unknown_fields=True,
-            kw_only=True,
-        )
+        fields = [(p.name, p.kind) if p.required else (p.name, p.kind, None) for p in parameters]
+        try:
+            struct = msgspec.defstruct(
+                "Arguments", fields, forbid_unknown_fields=True, kw_only=True
+            )
+        except (TypeError, ValueError, RuntimeError) as error:  # __private is one such name
+            raise UnsupportedAnnotation("its name has a meaning in classes; rename it") from error
         convert: Any = msgspec.convert  # keyword arguments cost more than the conversion itself
         if translation.custom or translation.converted_keys:
             convert = functools.partial(convert, dec_hook=convert_custom, str_keys=True)
-        validator = compile_validator(schema)
-        explainer = Explainer("argument", schema, validator)
-        return cls(struct, len(parameters), convert, is_open(schema), validator.is_valid, explainer)
+        checker = Checker.of("argument", schema, open=is_open(schema))
+        return cls(checker, struct, len(parameters), convert)
 
     def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        try:
-            valid = self.is_valid(arguments)
-        except ValueError:  # text or nesting that the validator cannot read
-            valid = False
-        if not valid or (self.open and has_non_finite(arguments)):
-            raise InvalidArguments(self.explainer.explain(arguments))
+        if not self.checker.accepts(arguments):
+            raise InvalidArguments(self.checker.explain(arguments))
         try:
             bound = self.convert(arguments, self.struct)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, RecursionError):
             bound = self._convert_whole_floats(arguments)
         if len(arguments) == self.count:
             return msgspec.structs.asdict(bound)
         return {name: getattr(bound, name) for name in arguments}
 
     def _convert_whole_floats(self, arguments: dict[str, Any]) -> Any:
+        """JSON Schema calls 5.0 an integer, conversion does not."""
         try:
             return self.convert(_whole_floats_as_integers(arguments), self.struct)
         except msgspec.ValidationError as error:
-            raise InvalidArguments([self.explainer.explain_conversion(error)]) from error
+            raise InvalidArguments([self.checker.explain_conversion(error)]) from error
+        except RecursionError as error:
+            raise InvalidArguments(self.checker.explain(arguments)) from error
 
 
 @attrs.frozen(eq=False)
 class _Outgoing:
-    """Results: made into builtins, then validated against the schema."""
+    """Results: made into builtins, then checked against the schema."""
 
     function: str
+    checker: Checker
     scalar: type | None
-    open: bool
-    explainer: Explainer | None
 
     @classmethod
-    def of(cls, function: str, schema: Schema | None) -> _Outgoing:
-        if schema is None:
-            return cls(function, None, True, None)
+    def of(cls, function: str, schema: Schema) -> _Outgoing:
         plain = schema.keys() <= {"type", "title", "description", "examples"}
-        scalar = _SCALARS.get(schema["type"]) if plain and "type" in schema else None
-        explainer = Explainer("result", schema, compile_validator(schema))
-        return cls(function, scalar, is_open(schema, extras=True), explainer)
+        checker = Checker.of("result", schema, open=is_open(schema, extras=True))
+        return cls(function, checker, _SCALARS.get(schema.get("type")) if plain else None)
 
     def structure(self, value: Any) -> Any:
         kind = type(value)
@@ -252,18 +248,12 @@ class _Outgoing:
         except (TypeError, ValueError, RecursionError) as error:
             problem = f"the result cannot be represented as JSON: {error}"
             raise OutputError(self.function, [problem]) from error
-        try:
-            valid = self.explainer is None or self.explainer.validator.is_valid(built)
-        except ValueError:  # text or nesting that the validator cannot read
-            valid = False
-        if valid and not (self.open and has_non_finite(built)):
-            return built
-        explainer = self.explainer or _ANYTHING
-        raise OutputError(self.function, explainer.explain(built))
+        if not self.checker.accepts(built):
+            raise OutputError(self.function, self.checker.explain(built))
+        return built
 
 
 _SCALARS: dict[Any, type] = {"integer": int, "number": float, "boolean": bool}
-_ANYTHING = Explainer("result", {}, compile_validator({}))
 
 
 def _whole_floats_as_integers(value: Any) -> Any:

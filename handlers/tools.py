@@ -67,7 +67,7 @@ class Tools:
         icons: Sequence[Icon] | None = None,
         timeout: float | None = None,
     ) -> RegisteredTool:
-        """Add a function as a tool. Raises ``ValueError`` or ``TypeError`` for what cannot be one."""
+        """Add a function. Raises ``ValueError`` or ``TypeError`` for what cannot be a tool."""
         name = name if name is not None else getattr(function, "__name__", None)
         if name is None or not _NAME.fullmatch(name):
             raise ValueError(
@@ -111,7 +111,6 @@ class Tools:
     async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
         exchange = exchange_of(ctx)
         tool = self._tools.get(params.name)
-        exchange.target = params.name
         if tool is None:
             raise ProtocolError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {params.name[:128]}")
         if tool.timeout is not None:

@@ -30,7 +30,14 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 import attrs
 import msgspec
 
-__all__ = ["Choice", "Translation", "UnsupportedAnnotation", "convert_custom", "encode_custom"]
+__all__ = [
+    "REFUSALS",
+    "Choice",
+    "Translation",
+    "UnsupportedAnnotation",
+    "convert_custom",
+    "encode_custom",
+]
 
 _DECIMAL_PATTERN = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _FORMATTED: dict[Any, msgspec.Meta] = {
@@ -49,6 +56,17 @@ _FIELD_QUALIFIERS = tuple(
 )
 _UNION: Any = Union  # to be made from members that only run time knows
 _ARRAYS: dict[Any, Any] = {collections.abc.Iterable: list}
+
+
+#: What `msgspec` raises for annotations it cannot use.
+REFUSALS = (
+    TypeError,
+    ValueError,
+    NameError,
+    AttributeError,
+    NotImplementedError,
+    RecursionError,
+)
 
 
 class UnsupportedAnnotation(TypeError):
@@ -249,7 +267,7 @@ def _complaint(annotation: Any) -> str | None:
     """What `msgspec` has against an annotation."""
     try:
         msgspec.msgpack.Decoder(annotation)
-    except (TypeError, ValueError, NameError, AttributeError, NotImplementedError) as error:
+    except REFUSALS as error:
         return str(error)
     return None
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from .docstrings import parse_docstring
-from .type_hints import Choice, Translation, UnsupportedAnnotation
+from .type_hints import REFUSALS, Choice, Translation, UnsupportedAnnotation
 
 __all__ = ["Schema", "describe_types", "is_open", "self_contained"]
 
@@ -60,7 +60,7 @@ def describe_types(
         )
     except UnsupportedAnnotation:
         raise
-    except (TypeError, ValueError, NameError, AttributeError, NotImplementedError) as error:
+    except REFUSALS as error:
         raise UnsupportedAnnotation(" ".join(str(error).split())) from error
     rest = iter(described)
     roots, classes, parts, overrides = ([next(rest) for _ in group] for group in groups)
@@ -89,26 +89,23 @@ def describe_types(
 def self_contained(root: Schema, definitions: dict[str, Schema]) -> Schema:
     """One schema with everything it refers to, in place or under its own ``$defs``."""
     counts: dict[str, int] = {}
-    recursive: set[str] = set()
 
-    def count(schema: Any, above: tuple[str, ...]) -> None:
+    def count(schema: Any) -> None:
         if name := _reference(schema):
             counts[name] = counts.get(name, 0) + 1
-            if name in above:
-                recursive.add(name)
-            elif counts[name] == 1:
-                count(definitions[name], (*above, name))
+            if counts[name] == 1:
+                count(definitions[name])
         for part in _parts(schema):
-            count(part, above)
+            count(part)
 
-    count(root, ())
+    count(root)
     kept: Schema = {}
 
     def place(schema: Any) -> Any:
         name = _reference(schema)
         if name is None:
             return _map_parts(schema, place)
-        if name in recursive or (counts[name] > 1 and "enum" not in definitions[name]):
+        if counts[name] > 1 and "enum" not in definitions[name]:  # recursion counts twice
             if name not in kept:
                 kept[name] = None  # stops the recursion
                 kept[name] = place(definitions[name])

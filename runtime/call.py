@@ -1,9 +1,9 @@
 """One outbound request, the mirror of an exchange: same lifecycle, seen from the other side.
 
-``CANCELLING``: the cancellation is decided and on its way. ``CANCELLED``: the peer has been told, or
-could not be, and nobody waits for the answer any more. Whether the peer's work has stopped only the
-peer knows: the outcome of a cancelled call is unknown. An answer that comes anyway is late: recorded,
-never delivered.
+``CANCELLING``: the cancellation is decided and on its way. ``CANCELLED``: the peer has been told,
+or could not be, and nobody waits for the answer any more. Whether the peer's work has stopped only
+the peer knows: the outcome of a cancelled call is unknown. An answer that comes anyway is late:
+recorded, never delivered.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 import trio
 
 from .errors import ConnectionLost, ServerError
-from .jsonrpc import RequestId, Response
 from .journal import Journal, Record
+from .jsonrpc import RequestId, Response
 from .lifecycle import CancelCause, CancelSource, Lifecycle, State
 from .progress import ProgressUpdate
 

@@ -32,10 +32,14 @@ logger = logging.getLogger("trio_mcp.exchange")
 
 @attrs.frozen
 class Method:
-    """How one method is served: the model of its parameters, and an async function."""
+    """How one method is served: the model of its parameters, and an async function.
+
+    ``target`` names the parameter that says what the request is about: for the journal.
+    """
 
     params: type
     run: Callable[[Context, Any], Awaitable[Any]]
+    target: str | None = None
 
 
 class Connection(Peer, Protocol):
@@ -100,7 +104,12 @@ class Dispatcher:
     def open(self, request: Request, peer: Peer, reply: Reply, received_at: float) -> Exchange:
         """A new exchange. The transport starts its :meth:`~.Exchange.run` and forgets it later."""
         self.inflight += 1
-        return Exchange(self, request, peer, reply, received_at)
+        exchange = Exchange(self, request, peer, reply, received_at)
+        exchange.method = method = self.methods.get(request.method)
+        if method is not None and method.target is not None:
+            target = request.params.get(method.target)
+            exchange.target = target if type(target) is str else None
+        return exchange
 
     def close(self) -> None:
         """One exchange is over."""
@@ -108,8 +117,7 @@ class Dispatcher:
 
     async def handle(self, exchange: Exchange) -> dict[str, Any]:
         """Run the handler of a request; its result as JSON. Raises what is to be explained."""
-        request = exchange.request
-        method = self.methods.get(request.method)
+        request, method = exchange.request, exchange.method
         if method is None:
             raise self.era.unknown_method(request, self.limits.text_length)
         era = exchange.era = self.era

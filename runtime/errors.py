@@ -1,8 +1,8 @@
 """Every exception of the library, and the error codes it puts on the wire.
 
-Specification: *Base Protocol*, "Error Codes". Conditions for which the specification has no code use
-codes outside of the range that JSON-RPC and MCP reserve (-32768 to -32000), so that nobody can take
-them for protocol errors.
+Specification: *Base Protocol*, "Error Codes". Conditions for which the specification has no code
+use codes outside of the range that JSON-RPC and MCP reserve (-32768 to -32000), so that nobody can
+take them for protocol errors.
 """
 
 from __future__ import annotations

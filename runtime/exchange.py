@@ -11,19 +11,18 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, Protocol
 
-import attrs
 import trio
 
 from .errors import ErrorCode, ProtocolError
 from .groups import leaf_of
-from .jsonrpc import Request, RequestId
 from .journal import Record
+from .jsonrpc import Request, RequestId
 from .lifecycle import ANSWERED, CancelCause, CancelSource, Lifecycle, State
 from .progress import Pacer, ProgressReporter, ProgressUpdate
 from .scopes import Scope, ScopeKind
 
 if TYPE_CHECKING:
-    from .dispatch import Dispatcher
+    from .dispatch import Dispatcher, Method
     from .eras.base import Era, RequestMetadata
     from .offload import ThreadWork
 
@@ -89,6 +88,7 @@ class Exchange(Lifecycle):
         "era",
         "key",
         "metadata",
+        "method",
         "peer",
         "progress",
         "progress_token",
@@ -111,6 +111,7 @@ class Exchange(Lifecycle):
         self.received_at = received_at
         self.era: Era | None = None
         self.metadata: RequestMetadata | None = None
+        self.method: Method | None = None
         self.target: str | None = None
         self.progress_token: RequestId | None = None
         self.progress: ProgressReporter | None = None

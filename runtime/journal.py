@@ -1,7 +1,7 @@
 """What happened to each exchange and each call: a bounded ring, subscribers, one log line.
 
-A :class:`Record` is written when a request has ended. It goes to the ring (``list(journal)``, oldest
-first), to every subscriber, and, if the request was cancelled or failed, to the logger
+A :class:`Record` is written when a request has ended. It goes to the ring (``list(journal)``,
+oldest first), to every subscriber, and, if the request was cancelled or failed, to the logger
 ``trio_mcp.journal`` at INFO. Python's logging writes to standard error by default, never to stdout.
 """
 
@@ -33,8 +33,8 @@ class Record:
     began (for a call: before it began to go out). ``cleanup`` is ``None`` unless the request was
     cancelled: ``"clean"``; ``"error"``, clean-up raised; ``"timed out"``, a ``ctx.cleanup`` block
     ran into its limit; ``"abandoned"``, a thread ran on after its window. ``late`` may grow after
-    the end, when such a thread finishes. ``delivered`` is ``False`` for a claimed answer whose write
-    failed, ``None`` where there was no answer.
+    the end, when such a thread finishes. ``delivered`` is ``False`` for a claimed answer whose
+    write failed, ``None`` where there was no answer.
     """
 
     role: Literal["server", "client"]
@@ -129,7 +129,9 @@ class Journal:
         if self._subscriptions:
             self._publish(record)
 
-    def add_late(self, record: Record, late: LateOutcome, all_late: tuple[LateOutcome, ...]) -> None:
+    def add_late(
+        self, record: Record, late: LateOutcome, all_late: tuple[LateOutcome, ...]
+    ) -> None:
         """An outcome of a request that has a record already."""
         record.late = all_late
         self.late += 1

@@ -1,15 +1,17 @@
 """Work that leaves the event loop: threads for plain ``def`` handlers.
 
-A thread cannot be stopped from outside. When its exchange is cancelled, ``check_cancelled()`` starts
-to raise inside it at once; the exchange waits for it for a clean-up window (``Limits.cleanup``), and
-then abandons it: the exchange ends, the thread keeps its slot in the pool until it really ends, and
-the scope tree and the journal show it. So stragglers are bounded, visible and recorded.
+A thread cannot be stopped from outside. When its exchange is cancelled, ``check_cancelled()``
+starts to raise inside it at once; the exchange waits for it for a clean-up window
+(``Limits.cleanup``), and then abandons it: the exchange ends, the thread keeps its slot in the pool
+until it really ends, and the scope tree and the journal show it. So stragglers are bounded, visible
+and recorded.
 
 The pool is the handlers' own. The runtime itself uses no threads.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from .exchange import Exchange
 
 __all__ = ["ThreadPool", "ThreadWork"]
+
+logger = logging.getLogger("trio_mcp.offload")
 
 T = TypeVar("T")
 
@@ -104,6 +108,12 @@ class ThreadWork:
         if not self._ended.is_set():
             self._abandoned = True
             self._pool.stragglers.add(self)
+            logger.warning(
+                "exchange %d: the thread of %s did not stop within %g s and is abandoned",
+                exchange.key,
+                self._label,
+                window,
+            )
             exchange.note_cleanup("abandoned")
         elif self._kind is not None:
             exchange.note_straggler(self._kind)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +31,7 @@ from ..runtime.jsonrpc import (
 from ..runtime.lifecycle import CancelSource, State
 from ..runtime.limits import Limits
 from ..runtime.progress import check_progress
-from .channel import Bare, Channel, close_wire
+from .channel import Channel, close_wire
 from .process import ServerProcess
 from .wire import Wire
 
@@ -59,7 +60,9 @@ class ClientConnection:
         self._calls: dict[RequestId, Call] = {}
         self._cancelled: OrderedDict[RequestId, Call] = OrderedDict()
         self._lost: str | None = None
+        self._violated_at = -math.inf
         self._written = trio.Event()
+        self._heard = trio.Event()
 
     # Life of the connection -----------------------------------------------------------------------
 
@@ -68,11 +71,13 @@ class ClientConnection:
         async with trio.open_nursery() as nursery:
             if self.process is not None:
                 nursery.start_soon(self.process.drain_stderr)
+                nursery.start_soon(self._watch, self.process)
             nursery.start_soon(self._write)
             await self._channel.read(self._on_message, self._on_garbage)
             if self.process is not None:
                 await self.process.settle()
             self._lose("the server closed the connection")
+            self._heard.set()
 
     async def close(self) -> None:
         """End it: what waits fails, what is queued goes out if the server reads, in bounds."""
@@ -94,6 +99,18 @@ class ClientConnection:
         self._written.set()
         if source is CancelSource.STALLED:
             self._lose(f"the server read nothing for stall={self._limits.stall:g} s")
+        elif source is CancelSource.DISCONNECT:
+            await self._lose_after_the_last_words("the server does not read any more")
+
+    async def _watch(self, process: ServerProcess) -> None:
+        """Not every end of a process ends its stdout: a child that it left may hold it open."""
+        await process.ended()
+        await self._lose_after_the_last_words("the server process ended")
+
+    async def _lose_after_the_last_words(self, why: str) -> None:
+        with trio.move_on_after(self._limits.exit_wait):
+            await self._heard.wait()
+        self._lose(why)
 
     def _lose(self, why: str) -> None:
         if self._lost is not None:
@@ -111,7 +128,7 @@ class ClientConnection:
             stderr_tail=process.stderr_tail if process is not None else "",
         )
 
-    # Calls ------------------------------------------------------------------------------------------
+    # Calls ----------------------------------------------------------------------------------------
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -166,7 +183,7 @@ class ClientConnection:
             while len(self._cancelled) > self._limits.late_answers:
                 self._cancelled.popitem(last=False)
 
-    # What the server says ---------------------------------------------------------------------------
+    # What the server says -------------------------------------------------------------------------
 
     def _on_message(self, message: Message, now: float) -> None:
         if type(message) is Response:
@@ -208,9 +225,14 @@ class ClientConnection:
     def _on_garbage(self, error: ProtocolError) -> None:
         self._violation(f"something that is no message: {error.message}")
 
+    def violation_since(self, when: float) -> str | None:
+        """The newest violation, if it came after ``when``."""
+        return self.last_violation if self._violated_at >= when else None
+
     def _violation(self, what: str) -> None:
         self.violations += 1
         self.last_violation = what
+        self._violated_at = trio.current_time()
         if self.violations <= _LOGGED_VIOLATIONS:
             logger.warning("%s sent %s", self.label, what)
 

@@ -101,7 +101,8 @@ class Channel:
     def shorten_stall(self, seconds: float) -> None:
         """From now on the peer has at most ``seconds`` to take something."""
         self._stall_limit = min(self._stall_limit, seconds)
-        self._stall.deadline = min(self._stall.deadline, trio.current_time() + seconds)
+        if self._stall.deadline != float("inf"):  # in the middle of a write
+            self._stall.deadline = min(self._stall.deadline, trio.current_time() + seconds)
 
     def _take_batch(self) -> tuple[list[Outgoing], list[bytes]]:
         batch: list[Outgoing] = []

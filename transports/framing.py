@@ -28,8 +28,7 @@ class LineReader:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._kept = bytearray()
         self._skipping = False
 
     def feed(self, data: bytes | bytearray) -> list[Frame]:
@@ -48,8 +47,8 @@ class LineReader:
 
     def end(self) -> list[Frame]:
         """The stream has ended: a last line without its LF, if there is one."""
-        line = b"".join(self._parts)
-        self._parts, self._size = [], 0
+        line = bytes(self._kept)
+        self._kept.clear()
         return [line] if line and not line.isspace() else []
 
     def _complete(self, end: bytes, frames: list[Frame]) -> bytes:
@@ -57,22 +56,21 @@ class LineReader:
         if self._skipping:
             self._skipping = False
             return b""
-        if not self._parts:
+        if not self._kept:
             return end
-        line = b"".join((*self._parts, end))
-        self._parts, self._size = [], 0
+        self._kept += end
+        line = bytes(self._kept)
+        self._kept.clear()
         return line
 
     def _keep(self, rest: bytes, frames: list[Frame]) -> None:
         if not rest or self._skipping:
             return
-        self._size += len(rest)
-        if self._size > self._limit:
-            self._parts, self._size = [], 0
+        self._kept += rest
+        if len(self._kept) > self._limit:
+            self._kept.clear()
             self._skipping = True
             frames.append(Oversize(self._limit))
-        else:
-            self._parts.append(rest)
 
 
 def join_lines(frames: Iterable[bytes]) -> bytes:

@@ -84,6 +84,10 @@ class ServerProcess:
         finally:
             self._stderr_ended.set()
 
+    async def ended(self) -> None:
+        """Wait until the process has ended, whatever lives on of its group."""
+        await self._process.wait()
+
     async def settle(self) -> None:
         """It closed its stdout: wait a moment for its exit status and its last words."""
         with trio.move_on_after(self._limits.exit_wait):
@@ -115,7 +119,7 @@ class ServerProcess:
         """Whether the process, and then its group, is gone in time."""
         with trio.move_on_after(seconds):
             await self._process.wait()
-            while self._group_lives():
+            while self._group_lives():  # noqa: ASYNC110 - nothing else tells of it
                 await trio.sleep(seconds / 50)
             return True
         return False
@@ -132,4 +136,3 @@ class ServerProcess:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
             pass
-

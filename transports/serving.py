@@ -6,6 +6,7 @@ The connection scope of the tree. Every rule of "wire event to effect" for chann
 from __future__ import annotations
 
 import logging
+
 import trio
 
 from ..runtime.dispatch import Dispatcher
@@ -34,9 +35,9 @@ logger = logging.getLogger("trio_mcp.connection")
 async def serve_wire(core: Dispatcher, wire: Wire) -> None:
     """Serve one peer until it closes; then everything it asked for is cancelled, DISCONNECT.
 
-    Cancelling the scope around this call drains: requests in flight have ``Limits.drain`` seconds to
-    finish, the rest is cancelled with SHUTDOWN and answered, and then ``trio.Cancelled`` goes on.
-    Bounded by the drain limit and the clean-up of the handlers. Closes the wire.
+    Cancelling the scope around this call drains: requests in flight have ``Limits.drain`` seconds
+    to finish, the rest is cancelled with SHUTDOWN and answered, and then ``trio.Cancelled`` goes
+    on. Bounded by the drain limit and the clean-up of the handlers. Closes the wire.
     """
     connection = ServerConnection(core, wire)
     try:
@@ -64,6 +65,7 @@ class ServerConnection:
         self._core = core
         self._channel = Channel(wire, core.limits)
         self._exchanges: dict[RequestId, Exchange] = {}
+        self._refusals: dict[RequestId, list[_Refusal]] = {}
         self._request_bytes = 0
         self._nursery: trio.Nursery
         self._began_at = trio.current_time()
@@ -93,8 +95,9 @@ class ServerConnection:
                     self._cancel_all(self._lost)
                     await self._until_idle()
                     self._channel.finish()
-                    with trio.move_on_after(core.limits.drain):
-                        await self._written.wait()
+                    if self._lost is not CancelSource.STALLED:
+                        with trio.move_on_after(core.limits.drain):
+                            await self._written.wait()
                     nursery.cancel_scope.cancel("the connection has ended")
         finally:
             core.connections.discard(self)
@@ -153,7 +156,7 @@ class ServerConnection:
             self.ignored += 1
 
     def _on_request(self, request: Request, now: float) -> None:
-        if self._over.is_set():
+        if self._lost is not None:
             self.ignored += 1  # nobody is left to read an answer
             return
         refusal = self._refusal(request)
@@ -171,6 +174,9 @@ class ServerConnection:
         exchange = self._exchanges.get(request_id) if is_request_id(request_id) else None
         if exchange is None:
             self.ignored += 1
+            if is_request_id(request_id):
+                for refusal in self._refusals.get(request_id, ()):
+                    refusal.dropped = True
             return
         reason = notification.params.get("reason")
         clip = self._core.limits.text_length
@@ -188,7 +194,7 @@ class ServerConnection:
             return _duplicate(request.id, "Invalid request: this id is in flight already")
         core, limits = self._core, self._core.limits
         error = core.admit()
-        if error is None and self._draining:
+        if error is None and (self._draining or self._over.is_set()):
             error = core.shutting_down()
         if error is None and len(self._exchanges) >= limits.exchanges_per_connection:
             error = core.overloaded("this connection", limits.exchanges_per_connection)
@@ -205,8 +211,12 @@ class ServerConnection:
     def _refuse(self, error: ProtocolError) -> None:
         if self._channel.queued_bytes > self._core.limits.bytes_per_connection:
             self._end(CancelSource.STALLED)  # it sends what must be refused, and reads nothing
+            return
+        frame = encode_error(error.request_id, error)
+        if error.request_id is None:
+            self._channel.put(Bare(frame))
         else:
-            self._channel.put(Bare(encode_error(error.request_id, error)))
+            self._channel.put(_Refusal(frame, error.request_id, self._refusals))
 
     # What exchanges ask of their connection (Peer, Reply) -----------------------------------------
 
@@ -232,6 +242,26 @@ class ServerConnection:
             age=trio.current_time() - self._began_at,
             children=tuple(exchange.scope() for exchange in self._exchanges.values()),
         )
+
+
+class _Refusal(Bare):
+    """The error for a request that was not accepted; a cancellation that comes in time drops it."""
+
+    def __init__(
+        self, frame: bytes, request_id: RequestId, waiting: dict[RequestId, list[_Refusal]]
+    ) -> None:
+        super().__init__(frame)
+        self.dropped = False
+        self._id = request_id
+        self._waiting = waiting
+        waiting.setdefault(request_id, []).append(self)
+
+    def take(self) -> bytes | None:
+        same = self._waiting[self._id]
+        same.remove(self)
+        if not same:
+            del self._waiting[self._id]
+        return None if self.dropped else super().take()
 
 
 def _duplicate(request_id: RequestId | None, message: str) -> ProtocolError:

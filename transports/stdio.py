@@ -16,16 +16,24 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import trio
 
 from ..runtime.dispatch import Dispatcher
+from .framing import Frame
 from .serving import serve_wire
 from .wire import CHUNK, StreamWire
 
-__all__ = ["FileStream", "diverted_stdio", "serve_stdio", "stdio_wire"]
+__all__ = [
+    "FileStream",
+    "cancel_on_signal",
+    "divert_stdio",
+    "diverted_stdio",
+    "serve_stdio",
+    "stdio_wire",
+]
 
 logger = logging.getLogger("trio_mcp.connection")
 
@@ -40,23 +48,42 @@ async def serve_stdio(
 
     :param signals: drain on SIGINT and SIGTERM, if this is the main thread.
     """
-    with diverted_stdio() as (wire_in, wire_out), trio.CancelScope() as scope:
+    with diverted_stdio() as (wire_in, wire_out):
+        scope = trio.CancelScope()
+        wire = stdio_wire(wire_in, wire_out, core.limits.message_bytes, at_end=scope.cancel)
         async with trio.open_nursery() as nursery:
             if signals and threading.current_thread() is threading.main_thread():
-                await nursery.start(_cancel_on_signal, scope)
+                await nursery.start(cancel_on_signal, scope)
             task_status.started()
-            await serve_wire(core, stdio_wire(wire_in, wire_out, core.limits.message_bytes))
-            nursery.cancel_scope.cancel("stdin has ended")
+            with scope:  # not around the nursery: a second signal, while it drains, is like one
+                await serve_wire(core, wire)
+            nursery.cancel_scope.cancel("the wire has ended")
 
 
-async def _cancel_on_signal(
+async def cancel_on_signal(
     scope: trio.CancelScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
+    """Cancel a scope at SIGINT or SIGTERM, as long as this runs; in the main thread only."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
         task_status.started()
         async for number in received:
             logger.info("%s: draining", signal.Signals(number).name)
             scope.cancel(signal.Signals(number).name)
+
+
+def divert_stdio() -> tuple[int, int]:
+    """Take descriptors 0 and 1 for the wire, for good; returns the two that lead to it now.
+
+    For a process that does nothing but serve: call it before any code of others is imported, and
+    serve :func:`stdio_wire`. :func:`diverted_stdio` is the same for a while.
+    """
+    _check_standard_streams()
+    wire_in, wire_out = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    _lead_stdout_to(_stderr_or_nothing())
+    return wire_in, wire_out
 
 
 @contextmanager
@@ -65,12 +92,8 @@ def diverted_stdio() -> Iterator[tuple[int, int]]:
 
     Puts 0 and 1 back afterwards.
     """
-    wire_in, wire_out = os.dup(0), os.dup(1)
+    wire_in, wire_out = divert_stdio()
     try:
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
-        _lead_stdout_to(_stderr_or_nothing())
         yield wire_in, wire_out
     finally:
         _flush_stdout()  # what was printed meanwhile belongs to standard error
@@ -80,11 +103,27 @@ def diverted_stdio() -> Iterator[tuple[int, int]]:
         os.close(wire_out)
 
 
-def _stderr_or_nothing() -> int:
+def _check_standard_streams() -> None:
+    """A descriptor that was closed at the start leads to something else by now, Trio's own say."""
+    for name, stream in (("stdin", sys.__stdin__), ("stdout", sys.__stdout__)):
+        if stream is None:
+            raise RuntimeError(
+                f"cannot serve stdio: {name} was closed when this process was started; "
+                "give it a pipe, a socket or a file"
+            )
     try:
-        return os.dup(2)
-    except OSError:  # started without a standard error
-        return os.open(os.devnull, os.O_WRONLY)
+        os.fstat(2)
+    except OSError:  # so that no descriptor of the wire gets this number
+        os.open(os.devnull, os.O_WRONLY)
+
+
+def _stderr_or_nothing() -> int:
+    if sys.__stderr__ is not None:  # not closed at the start either
+        try:
+            return os.dup(2)
+        except OSError:
+            pass
+    return os.open(os.devnull, os.O_WRONLY)
 
 
 def _lead_stdout_to(target: int) -> None:
@@ -106,9 +145,41 @@ def _flush_stdout() -> None:
             sys.stdout.flush()
 
 
-def stdio_wire(wire_in: int, wire_out: int, message_bytes: int) -> StreamWire:
-    """The wire over two descriptors, of which it makes copies of its own."""
-    return StreamWire(_stream(wire_in), _stream(wire_out), "stdio", message_bytes)
+def stdio_wire(
+    wire_in: int,
+    wire_out: int,
+    message_bytes: int,
+    *,
+    at_end: Callable[[], object] | None = None,
+) -> StreamWire:
+    """The wire over two descriptors, of which it makes copies of its own.
+
+    The end of a file is no peer that hangs up. With ``at_end`` the wire does not end there but
+    calls it, which should drain: all requests in the file are answered, within ``Limits.drain``.
+    """
+    receive = _stream(wire_in)
+    if at_end is not None and isinstance(receive, FileStream):
+        return _FileWire(receive, _stream(wire_out), message_bytes, at_end)
+    return StreamWire(receive, _stream(wire_out), "stdio", message_bytes)
+
+
+class _FileWire(StreamWire):
+    def __init__(
+        self,
+        receive: FileStream,
+        send: trio.abc.SendStream,
+        message_bytes: int,
+        at_end: Callable[[], object],
+    ) -> None:
+        super().__init__(receive, send, "stdio", message_bytes)
+        self._at_end = at_end
+
+    async def receive(self) -> list[Frame] | None:
+        frames = await super().receive()
+        if frames is None:
+            self._at_end()
+            await trio.sleep_forever()
+        return frames
 
 
 def _stream(fd: int) -> trio.lowlevel.FdStream | FileStream:

@@ -6,7 +6,9 @@ import inspect
 import math
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -63,8 +65,7 @@ class _Timeouts:
         return total_at, "max_timeout", self.total
 
 
-@asynccontextmanager
-async def connect(
+def connect(
     target: Target,
     *,
     name: str = "trio-mcp",
@@ -74,11 +75,11 @@ async def connect(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
-) -> AsyncGenerator[Client, None]:
+) -> AbstractAsyncContextManager[Client]:
     """Connect to a server, find out what it is, and close the connection in bounded time.
 
-    :param target: a command (list of strings), a Trio stream, or a :class:`~trio_mcp.Server` of this
-        process.
+    :param target: a command (list of strings), a Trio stream, or a :class:`~trio_mcp.Server` of
+        this process.
     :param name, version: what this client calls itself.
     :param timeout: seconds of silence after which a call fails; progress counts as a sign of life.
     :param max_timeout: seconds after which a call fails in any case. Both are defaults for every
@@ -89,15 +90,33 @@ async def connect(
     server does not answer discovery within ``Limits.connect`` or speaks no revision of ours, and
     :class:`~trio_mcp.ConnectionLost` if it ends. What the block raises comes out as it is, never in
     an exception group. On leaving, calls in flight end with ``ConnectionLost``; a launched server
-    gets its stdin closed, then SIGTERM, then SIGKILL, with its whole process group.
+    gets its stdin closed, then SIGTERM, then SIGKILL, with its whole process group. Leave the block
+    in the task that entered it: elsewhere it closes too, but raises ``RuntimeError``.
     """
+    timeouts = _Timeouts(_seconds("timeout", timeout), _seconds("max_timeout", max_timeout))
+    info = Implementation(name, version)
     limits = limits if limits is not None else Limits()
+    return _InOneTask(_connected(target, info, timeouts, limits, env, cwd))
+
+
+@asynccontextmanager
+async def _connected(
+    target: Target,
+    info: Implementation,
+    timeouts: _Timeouts,
+    limits: Limits,
+    env: Mapping[str, str] | None,
+    cwd: str | os.PathLike[str] | None,
+) -> AsyncGenerator[Client, None]:
     journal = Journal(limits.journal_records, limits.journal_backlog)
+    # Outside of the nursery, which would put what this raises into a group.
+    connection, serve = await _open_connection(target, limits, journal, env, cwd)
+    client = Client(connection, info, limits, timeouts)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        connection = await _open_connection(target, limits, journal, nursery, env, cwd)
-        client = Client(connection, Implementation(name, version), limits, timeout, max_timeout)
         try:
+            if serve is not None:
+                nursery.start_soon(serve)
             nursery.start_soon(connection.run)
             await client._find_out()
             yield client
@@ -116,31 +135,62 @@ async def _open_connection(
     target: Target,
     limits: Limits,
     journal: Journal,
-    nursery: trio.Nursery,
     env: Mapping[str, str] | None,
     cwd: str | os.PathLike[str] | None,
-) -> ClientConnection:
+) -> tuple[ClientConnection, Callable[[], Awaitable[None]] | None]:
+    """The connection; and for a server in-process, what serves the other end of it."""
     if isinstance(target, Server):
         ours, theirs = memory_wire_pair(limits.message_bytes)
-        nursery.start_soon(target.serve_wire, theirs)
-        return ClientConnection(ours, limits, journal)
+        return ClientConnection(ours, limits, journal), partial(target.serve_wire, theirs)
     if isinstance(target, trio.abc.Stream):
-        return ClientConnection(StreamWire.over(target, limits.message_bytes), limits, journal)
+        wire = StreamWire.over(target, limits.message_bytes)
+        return ClientConnection(wire, limits, journal), None
     if isinstance(target, str):
         raise TypeError(
             f"connect takes a command as a list, for example {target.split()!r}; "
             "there is no transport for addresses yet"
         )
     process = await ServerProcess.launch(target, limits, env=env, cwd=cwd)
-    return ClientConnection(process.wire, limits, journal, process)
+    return ClientConnection(process.wire, limits, journal, process), None
+
+
+class _InOneTask(AbstractAsyncContextManager["Client"]):
+    """What :func:`connect` returns. Trio's nurseries are left by the task that entered them, the
+    innermost first; to try anything else would corrupt its state."""
+
+    def __init__(self, connected: AbstractAsyncContextManager[Client]) -> None:
+        self._connected = connected
+        self._client: Client
+        self._place: tuple[trio.lowlevel.Task, trio.Nursery]
+
+    async def __aenter__(self) -> Client:
+        self._client = await self._connected.__aenter__()
+        task = trio.lowlevel.current_task()
+        self._place = task, task.child_nurseries[-1]
+        return self._client
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        task = trio.lowlevel.current_task()
+        if (task, *task.child_nurseries[-1:]) != self._place:
+            await self._client._connection.close()
+            raise RuntimeError(
+                "connect() must be left in the task that entered it, the innermost first; "
+                "this connection has been closed, but its block has not been left"
+            )
+        return await self._connected.__aexit__(kind, error, traceback)
 
 
 class Client:
     """A connection to one server. Made by :func:`connect`; its methods may be used concurrently.
 
     Cancelling the Trio scope around any of them cancels the call: the server is told, the caller is
-    released at once. ``server_info``, ``capabilities`` and ``instructions`` are what the server says
-    about itself; they are not verified.
+    released at once. ``server_info``, ``capabilities`` and ``instructions`` are what the server
+    says about itself; they are not verified.
     """
 
     def __init__(
@@ -148,17 +198,16 @@ class Client:
         connection: ClientConnection,
         info: Implementation,
         limits: Limits,
-        timeout: float,
-        max_timeout: float,
+        timeouts: _Timeouts,
     ) -> None:
         self.server_info: Implementation | None = None
         self.discovered: DiscoverResult
         self._connection = connection
         self._limits = limits
-        self._timeouts = _Timeouts(_seconds("timeout", timeout), _seconds("max_timeout", max_timeout))
+        self._timeouts = timeouts
         self._meta = client_meta(info, ClientCapabilities())
 
-    # Tools ------------------------------------------------------------------------------------------
+    # Tools ----------------------------------------------------------------------------------------
 
     async def call_tool(
         self,
@@ -228,11 +277,14 @@ class Client:
         result = await self._request("tools/list", params)
         return _structured(ListToolsResult, result, "tools/list")
 
-    # The server ---------------------------------------------------------------------------------------
+    # The server -----------------------------------------------------------------------------------
 
     async def discover(self) -> DiscoverResult:
         """Ask the server again what it is and can do (specification: *Discovery*)."""
-        result = await self._request("server/discover", {})
+        return await self._discover(self._timeouts)
+
+    async def _discover(self, timeouts: _Timeouts) -> DiscoverResult:
+        result = await self._request("server/discover", {}, timeouts)
         discovered = _structured(DiscoverResult, result, "server/discover")
         self.discovered = discovered
         info = (discovered.meta or {}).get(META_SERVER_INFO)
@@ -251,17 +303,24 @@ class Client:
         process = self._connection.process
         return process.stderr_tail if process is not None else ""
 
-    # Inside -------------------------------------------------------------------------------------------
+    # Inside ---------------------------------------------------------------------------------------
 
     async def _find_out(self) -> None:
         supported: tuple[str, ...]
+        limit = self._limits.connect
         try:
-            with trio.fail_after(self._limits.connect):
-                supported = tuple((await self.discover()).supported_versions)
-        except trio.TooSlowError:
+            discovered = await self._discover(_Timeouts(idle=limit, total=limit))
+            supported = tuple(discovered.supported_versions)
+        except CallTimeout:
+            violation = self._connection.last_violation
             raise IncompatibleServer(
-                f"the server did not answer server/discover within {self._limits.connect:g} s; "
-                f"it seems to be of a revision before {VERSION}, which this client does not speak"
+                f"the server did not answer server/discover within {limit:g} s; "
+                + (
+                    f"it sent {violation}"
+                    if violation is not None
+                    else f"it seems to be of a revision before {VERSION}, "
+                    "which this client does not speak"
+                )
             ) from None
         except ServerError as error:
             supported = _supported(error)
@@ -281,9 +340,11 @@ class Client:
         params: dict[str, Any] = {"name": name, "arguments": arguments or {}, "_meta": self._meta}
         return self._connection.open("tools/call", params, name)
 
-    async def _request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def _request(
+        self, method: str, params: Mapping[str, Any], timeouts: _Timeouts | None = None
+    ) -> dict[str, Any]:
         call = self._connection.open(method, {**params, "_meta": self._meta})
-        return await self._finish(call, self._timeouts, None)
+        return await self._finish(call, timeouts or self._timeouts, None)
 
     def _within(self, timeout: float | None, max_timeout: float | None) -> _Timeouts:
         default = self._timeouts
@@ -304,9 +365,10 @@ class Client:
                         await called
                 if not await self._next_change(call, timeouts):
                     return call.result()
-        except BaseException:
+        except BaseException as error:
             if call.state is State.RUNNING:
-                self._connection.cancel(call, CancelSource.CALLER, "the caller was cancelled")
+                happened = "was cancelled" if isinstance(error, trio.Cancelled) else "failed"
+                self._connection.cancel(call, CancelSource.CALLER, f"the caller {happened}")
             raise
 
     async def _next_change(self, call: Call, timeouts: _Timeouts) -> bool:
@@ -328,7 +390,7 @@ class Client:
             self._connection.cancel(
                 call, CancelSource.TIMEOUT, f"no answer within {limit}={seconds:g} s"
             )
-            raise CallTimeout(
+            error = CallTimeout(
                 call.name,
                 limit=limit,
                 seconds=seconds,
@@ -336,6 +398,9 @@ class Client:
                 last_progress=call.last_progress,
                 outcome="unknown" if sent else "not sent",
             )
+            if (violation := self._connection.violation_since(call.began_at)) is not None:
+                error.add_note(f"In the meantime the server sent {violation}")
+            raise error
         return True
 
 
@@ -427,5 +492,3 @@ def _tool_result(data: dict[str, Any]) -> CallToolResult:
         )
     assert isinstance(result, CallToolResult)
     return result
-
-

@@ -47,9 +47,9 @@ class Server:
     :param secret: seals cursors; without one they are good for this process only.
     :param cache: the caching hint of discovery and lists.
 
-    Serve it with one of the ``serve_*`` methods, or several at once. Cancelling the scope around one
-    of them drains: requests in flight may finish within ``Limits.drain``, the rest is cancelled with
-    cause SHUTDOWN, and then ``trio.Cancelled`` goes on.
+    Serve it with one of the ``serve_*`` methods, or several at once. Cancelling the scope around
+    one of them drains: requests in flight may finish within ``Limits.drain``, the rest is cancelled
+    with cause SHUTDOWN, and then ``trio.Cancelled`` goes on.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Server:
             {
                 "server/discover": Method(RequestParams, discovery.discover),
                 "tools/list": Method(PaginatedRequestParams, self._tools.list),
-                "tools/call": Method(CallToolRequestParams, self._tools.call),
+                "tools/call": Method(CallToolRequestParams, self._tools.call, target="name"),
             }
         )
 

@@ -65,6 +65,7 @@ class RawPeer:
         self.receive_stream = receive
         self.seen: list[dict[str, Any]] = []
         self._buffer = b""
+        self._unclaimed: list[dict[str, Any]] = []
 
     async def send(self, *messages: Any) -> None:
         """Send messages (JSON values, or bytes for what is none) in one write."""
@@ -84,11 +85,18 @@ class RawPeer:
         return message
 
     async def answer(self, request_id: Any, timeout: float = 5) -> dict[str, Any]:
-        """The answer to one request; what comes before it is in ``seen``."""
+        """The answer to one request, in whatever order answers come; all are in ``seen``."""
+        for message in self._unclaimed:
+            if same_id(message.get("id"), request_id):
+                self._unclaimed.remove(message)
+                return message
         while True:
             message = await self.receive(timeout)
-            if "method" not in message and same_id(message.get("id"), request_id):
+            if "method" in message:
+                continue
+            if same_id(message.get("id"), request_id):
                 return message
+            self._unclaimed.append(message)
 
     async def probe(self, tool: str = "echo", timeout: float = 1) -> list[dict[str, Any]]:
         """Call ``echo`` and wait for its answer: all messages that came before it."""

@@ -1,0 +1,229 @@
+"""The command line: ``trio-mcp``, also ``python -m trio_mcp``.
+
+This module is the commands' names, options and help. Each one's work is in a module of its own,
+imported when it is needed: a server must start fast.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final, NoReturn
+
+import click
+
+from ..runtime.errors import TrioMcpError
+from .failure import FAILED, INTERRUPTED, USAGE, CommandError
+
+__all__ = ["main"]
+
+_COMMAND: Final = "trio_mcp.command"
+"""Where a context keeps the words after ``--``."""
+
+_TARGET_HELP: Final = """\b
+TARGET says how to launch the server:
+  server.py, server.py:name   a file that defines a trio-mcp server
+  ./program                   a program that serves standard input
+  "node server.js --fast"     a command line, quoted
+  … -- node server.js --fast  or after two dashes, instead of TARGET"""
+
+
+def main() -> NoReturn:
+    """Run the command line; exits."""
+    try:
+        status = commands.main(prog_name="trio-mcp", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except TrioMcpError as error:
+        click.echo(f"trio-mcp: {error}", err=True)
+        status = FAILED
+    except (click.Abort, KeyboardInterrupt):
+        status = INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has left. Nor shall the interpreter complain when it exits.
+        sys.stdout = None  # type: ignore[assignment]
+        status = FAILED
+    sys.exit(status)
+
+
+class _TargetCommand(click.Command):
+    """A command about a server: takes a command line after ``--`` in place of TARGET."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_COMMAND] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(_TARGET_HELP)
+
+
+def _split_target(ctx: click.Context, words: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
+    """The command to launch, and the words that are left."""
+    from .targets import launch_command
+
+    command = ctx.meta.get(_COMMAND)
+    if command is not None:
+        if not command:
+            raise click.UsageError("There is no command after '--'.", ctx)
+        return command, words
+    if not words:
+        raise click.UsageError("Missing TARGET: how to launch the server.", ctx)
+    return launch_command(words[0]), words[1:]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="trio-mcp", message="%(package)s %(version)s")
+def commands() -> None:
+    """Serve, look at, and call Model Context Protocol servers.
+
+    \b
+      trio-mcp run server.py
+      trio-mcp tools server.py
+      trio-mcp call server.py add a=1 b=2
+      trio-mcp demo
+    """
+
+
+@commands.command()
+@click.argument("file", metavar="FILE.py[:NAME]")
+@click.option("--stdio", is_flag=True, help="Serve standard input and output; the default.")
+@click.option("-v", "--verbose", is_flag=True, help="Log each request that fails or is cancelled.")
+def run(file: str, stdio: bool, verbose: bool) -> int:
+    """Serve the server that FILE.py defines on standard input and output.
+
+    The server is the trio_mcp.Server object called NAME, or the only one in the file. What the file
+    or its tools print goes to standard error, as does the log; only the protocol is written to
+    standard output.
+
+    Serving ends when standard input does, or with SIGINT or SIGTERM: running requests get a moment
+    to finish, then they are cancelled and clean up. The exit status is 0. If a tool does not give
+    way within the server's limits, the process says which one and exits with 1.
+    """
+    from .loading import ServerFile
+    from .running import run_server
+
+    parsed = ServerFile.parse(file)
+    if parsed is None:
+        raise CommandError(f"{file!r} is no FILE.py or FILE.py:NAME", USAGE)
+    run_server(parsed, verbose=verbose)
+    return 0
+
+
+@commands.command(cls=_TargetCommand)
+@click.argument("words", metavar="TARGET", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print the full definitions, as JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what the server logs, too.")
+@click.pass_context
+def tools(ctx: click.Context, words: tuple[str, ...], as_json: bool, verbose: bool) -> int:
+    """List the tools of a server with their parameters.
+
+    A parameter with a question mark may be left out.
+    """
+    from .interrupts import run_interruptible
+    from .listing import list_tools
+
+    command, rest = _split_target(ctx, words)
+    if rest:
+        raise click.UsageError(
+            f"What is {rest[0]!r}? Put a command line in quotes, or after '--'.", ctx
+        )
+    return run_interruptible(
+        lambda interrupts: list_tools(interrupts, command, as_json=as_json, verbose=verbose)
+    )
+
+
+def _seconds_option(name: str, help: str, default: str = "") -> Any:
+    return click.option(
+        name,
+        type=float,
+        metavar="SECONDS",
+        help=help,
+        callback=_above_zero,
+        show_default=default or False,
+    )
+
+
+def _above_zero(
+    ctx: click.Context, parameter: click.Parameter, seconds: float | None
+) -> float | None:
+    if seconds is not None and not seconds > 0:
+        raise click.BadParameter("must be more than 0 seconds.", ctx, parameter)
+    return seconds
+
+
+@commands.command(cls=_TargetCommand)
+@click.argument("words", metavar="TARGET TOOL [KEY=VALUE]…", nargs=-1)
+@_seconds_option("--timeout", "Give up after this much silence; progress is no silence.", "60")
+@_seconds_option("--max-timeout", "Give up after this time in any case; inf for never.", "3600")
+@_seconds_option("--cancel-after", "Cancel the call after this time, as Ctrl-C would.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result, as JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what the server logs, too.")
+@click.pass_context
+def call(
+    ctx: click.Context,
+    words: tuple[str, ...],
+    timeout: float | None,
+    max_timeout: float | None,
+    cancel_after: float | None,
+    as_json: bool,
+    verbose: bool,
+) -> int:
+    """Call a tool; print its result.
+
+    The result goes to standard output; how the call stands, to standard error. Ctrl-C cancels it:
+    "cancelling" until the server has been told, then "stopped". A second Ctrl-C leaves at once.
+
+    KEY=VALUE is an argument: text for a parameter that takes a string, else JSON as the tool's
+    schema asks for. KEY:=JSON is JSON in any case.
+
+    \b
+      trio-mcp call shop.py order_book title=Dune
+      trio-mcp call shop.py rebuild_index titles='["Dune", "Emma"]'
+      trio-mcp call add a=1 b=2 -- node server.js
+
+    \b
+    Exit status:
+      0    the tool's result
+      1    the tool failed (its result says so), or the server did
+      2    the command line makes no sense: no such file, tool or argument
+      124  timed out
+      130  cancelled, by Ctrl-C or --cancel-after; the tool gave no result
+      143  ended by SIGTERM
+    """
+    from .calling import CallRequest, call_tool
+    from .interrupts import run_interruptible
+
+    command, rest = _split_target(ctx, words)
+    if not rest:
+        raise click.UsageError("Missing TOOL: 'trio-mcp tools TARGET' lists them.", ctx)
+    request = CallRequest(
+        command=command,
+        tool=rest[0],
+        arguments=rest[1:],
+        timeout=timeout,
+        max_timeout=max_timeout,
+        cancel_after=cancel_after,
+        as_json=as_json,
+        verbose=verbose,
+    )
+    return run_interruptible(lambda interrupts: call_tool(interrupts, request))
+
+
+@commands.command(short_help="Watch fifty calls at once, and the account in the end.")
+def demo() -> int:
+    """Watch fifty calls at once: done, cancelled, timed out, failed, and nothing left over.
+
+    Launches a bookshop as a server process, and calls its tools. In the end the shop is asked for
+    an account of what has become of everything it was asked to do. The exit status is 0 only if
+    both sides agree, nothing is left over, and the server process has ended by itself.
+    """
+    from ..demo.visit import visit
+    from .interrupts import run_interruptible
+
+    return run_interruptible(lambda _: visit())

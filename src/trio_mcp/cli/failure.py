@@ -1,0 +1,33 @@
+"""How a command ends: exit statuses, and errors that are one clear line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import IO, Any, Final
+
+import click
+
+__all__ = ["FAILED", "INTERRUPTED", "TIMED_OUT", "USAGE", "CommandError"]
+
+FAILED: Final = 1
+"""The tool or the server failed."""
+USAGE: Final = 2
+"""The command line makes no sense: click's own status."""
+TIMED_OUT: Final = 124
+"""As of timeout(1)."""
+INTERRUPTED: Final = 130
+"""128 + SIGINT: what a shell reports for a program that Ctrl-C ended."""
+
+
+class CommandError(click.ClickException):
+    """A command cannot go on: one line on standard error, then perhaps what others said of it."""
+
+    def __init__(self, message: str, status: int = FAILED, quoted: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.exit_code = status
+        self.quoted = quoted
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"trio-mcp: {self.message}", file=file, err=True)
+        for line in self.quoted:
+            click.echo(f"  | {line}", file=file, err=True)

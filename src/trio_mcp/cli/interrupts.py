@@ -1,0 +1,57 @@
+"""Ctrl-C, for commands that have a server process to take leave of."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+import trio
+
+from ..runtime.groups import leaf_of
+
+__all__ = ["Interrupts", "run_interruptible"]
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """What SIGINT and SIGTERM do: the first may be taken gently, the next ends everything at once.
+
+    ``gently`` is called with the first signal's name; where there is none, or it returns ``False``,
+    the first one ends everything too. ``status`` is that of a program ended by the signal.
+    """
+
+    def __init__(self) -> None:
+        self.gently: Callable[[str], bool] | None = None
+        self.status: int | None = None
+
+    async def obey(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+        """Until the scope is cancelled; the task of :func:`run_interruptible`."""
+        async for number in signals:
+            first, self.status = self.status is None, 128 + number
+            name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+            if not (first and self.gently is not None and self.gently(name)):
+                scope.cancel(name)
+
+
+def run_interruptible(work: Callable[[Interrupts], Awaitable[int]]) -> int:
+    """``trio.run`` for a command: its exit status, or 128 + the signal that ended it."""
+
+    async def main() -> int:
+        interrupts = Interrupts()
+        status = None
+        try:
+            with trio.open_signal_receiver(*_SIGNALS) as signals:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(interrupts.obey, signals, nursery.cancel_scope)
+                    status = await work(interrupts)
+                    nursery.cancel_scope.cancel("the command is done")
+        except BaseExceptionGroup as group:
+            raise leaf_of(group) from None
+        if status is not None:
+            return status
+        assert interrupts.status is not None  # who else would have cancelled?
+        return interrupts.status
+
+    return trio.run(main)

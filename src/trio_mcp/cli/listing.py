@@ -1,0 +1,22 @@
+"""``trio-mcp tools``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .interrupts import Interrupts
+from .show import print_json, print_tools
+from .targets import connected
+
+__all__ = ["list_tools"]
+
+
+async def list_tools(_: Interrupts, command: Sequence[str], *, as_json: bool, verbose: bool) -> int:
+    """Print the tools of a server; the exit status."""
+    async with connected(command, verbose=verbose) as client:
+        tools = [tool async for tool in client.tools()]
+    if as_json:
+        print_json(tools)
+    else:
+        print_tools(tools)
+    return 0

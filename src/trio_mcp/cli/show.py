@@ -1,0 +1,246 @@
+"""What the commands print: tools, results, and a call as it goes on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+import click
+import msgspec
+import trio
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from ..runtime.jsonrpc import encode
+from ..runtime.models.base import UNSET
+from ..runtime.models.content import (
+    AudioContent,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+from ..runtime.models.converter import unstructure
+from ..runtime.models.tools import CallToolResult, Tool
+from ..runtime.progress import ProgressUpdate
+from .arguments import parameters_of, type_name
+
+__all__ = ["CallView", "call_view", "print_json", "print_result", "print_tools", "printable"]
+
+_FRAME: Final = 0.1
+"""Seconds from one picture of a live display to the next."""
+_LINE_INTERVAL: Final = 1.0
+"""Least seconds between two progress lines where there is no live display."""
+
+
+def printable(text: str) -> str:
+    """A server's text without what a terminal would obey instead of show."""
+    return "".join(c if c in "\n\t" or not _is_control(c) else "\ufffd" for c in text)
+
+
+def _is_control(character: str) -> bool:
+    return character < " " or "\x7f" <= character <= "\x9f"
+
+
+def print_json(value: Any) -> None:
+    """A model, or a list of models, as it looks on the wire."""
+    click.echo(msgspec.json.format(encode(unstructure(value)), indent=2))
+
+
+# Tools --------------------------------------------------------------------------------------------
+
+
+def print_tools(tools: Sequence[Tool]) -> None:
+    """A table on a terminal; elsewhere one line for each tool."""
+    console = Console()
+    if not console.is_terminal:
+        for tool in tools:
+            summary = _summary(tool)
+            signature = f"{tool.name}({', '.join(_parameters(tool))})"
+            click.echo(printable(f"{signature}  {summary}" if summary else signature))
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 1, 0), header_style="dim")
+    table.add_column("tool", no_wrap=True, style="bold cyan")
+    table.add_column("parameters")
+    table.add_column("what it does")
+    for tool in tools:
+        lines = [Text(printable(line)) for line in _parameters(tool)]
+        for line in lines:
+            line.highlight_regex(r"^[^:]+", "green")
+            line.highlight_regex(r"(?<=:).*", "default")
+        table.add_row(
+            Text(printable(tool.name)),
+            Text("\n").join(lines) if lines else Text("none", style="dim"),
+            Text(printable(_summary(tool))),
+        )
+    console.print(table)
+
+
+def _parameters(tool: Tool) -> list[str]:
+    """``title: string``, ``copies: integer = 1``; a ``?`` marks one that may be left out."""
+    schema = tool.input_schema
+    required = schema.get("required", ())
+    lines = []
+    for name, parameter in parameters_of(schema).items():
+        optional = "" if name in required else "?"
+        line = f"{name}{optional}: {type_name(parameter, schema)}"
+        if isinstance(parameter, dict) and parameter.get("default") is not None:
+            line += f" = {encode(parameter['default']).decode()}"
+        lines.append(line)
+    return lines
+
+
+def _summary(tool: Tool) -> str:
+    """The first paragraph of the description, on one line."""
+    return " ".join((tool.description or tool.title or "").split("\n\n")[0].split())
+
+
+# Results ------------------------------------------------------------------------------------------
+
+
+def print_result(result: CallToolResult) -> None:
+    """The content, one block after another; structured content where there is no other."""
+    if not result.content and result.structured_content is not UNSET:
+        click.echo(msgspec.json.format(encode(result.structured_content), indent=2))
+    for block in result.content:
+        text = _as_text(block)
+        click.echo(printable(text) if sys.stdout.isatty() else text)
+
+
+def _as_text(block: ContentBlock) -> str:
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent() | AudioContent():
+            size = len(block.data) * 3 // 4
+            return f"[{block.type}: {block.mime_type}, {size} bytes; --json prints them]"
+        case ResourceLink():
+            return f"[{block.name}: {block.uri}]"
+        case EmbeddedResource(resource=TextResourceContents() as resource):
+            return resource.text
+        case EmbeddedResource():
+            return f"[{block.resource.uri}: binary; --json prints it]"
+        case _:
+            return f"[{block.type}; --json prints it]"
+
+
+# A call as it goes on -----------------------------------------------------------------------------
+
+
+class CallView(Protocol):
+    """Shows one call, on standard error."""
+
+    def progress(self, update: ProgressUpdate) -> None:
+        """The tool reports."""
+
+    def stands(self, how: str, why: str | None = None) -> None:
+        """Where the call stands now: running, cancelling, stopped, done …; and why."""
+
+    async def animate(self) -> None:
+        """A task beside the call, until it is cancelled."""
+
+
+@contextmanager
+def call_view(name: str) -> Iterator[CallView]:
+    """A live line with a bar on a terminal; elsewhere plain lines."""
+    console = Console(stderr=True)
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield _PlainView(printable(name))
+        return
+    progress = Progress(
+        TextColumn("{task.description}", style="bold", markup=False),
+        TextColumn("{task.fields[how]}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[count]}", style="progress.percentage"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}", style="dim", markup=False),
+        console=console,
+        auto_refresh=False,
+        get_time=trio.current_time,
+        redirect_stdout=False,  # only what goes to standard error must make room for the line
+    )
+    with progress:
+        yield _LiveView(progress, printable(name))
+
+
+class _PlainView:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._printed_at = -_LINE_INTERVAL
+        self._waiting: ProgressUpdate | None = None
+
+    def progress(self, update: ProgressUpdate) -> None:
+        self._waiting = update
+        if trio.current_time() >= self._printed_at + _LINE_INTERVAL:
+            self._flush()
+
+    def stands(self, how: str, why: str | None = None) -> None:
+        self._flush()
+        self._print(f"{how}: {why}" if why else how)
+
+    async def animate(self) -> None:
+        await trio.sleep_forever()
+
+    def _flush(self) -> None:
+        update, self._waiting = self._waiting, None
+        if update is not None:
+            self._printed_at = trio.current_time()
+            self._print(f"{_count(update)} {update.message or ''}".rstrip())
+
+    def _print(self, line: str) -> None:
+        click.echo(f"{self._name}: {printable(line)}", err=True)
+
+
+_STYLES: Final = {
+    "running": "cyan",
+    "cancelling": "yellow",
+    "stopped": "magenta",
+    "done": "green",
+    "failed": "red",
+    "timed out": "red",
+}
+
+
+class _LiveView:
+    def __init__(self, progress: Progress, name: str) -> None:
+        self._progress = progress
+        self._task: TaskID = progress.add_task(name, total=None, how="", count="", note="")
+
+    def progress(self, update: ProgressUpdate) -> None:
+        self._progress.update(
+            self._task,
+            completed=update.progress,
+            total=update.total,
+            count=_count(update),
+            note=printable(update.message or "").replace("\n", " "),
+        )
+
+    def stands(self, how: str, why: str | None = None) -> None:
+        fields: dict[str, Any] = {"how": f"[{_STYLES.get(how, 'default')}]{how:<10}[/]"}
+        if why is not None:
+            fields["note"] = printable(why).replace("\n", " ")
+        if how not in ("running", "cancelling"):
+            self._progress.stop_task(self._task)
+        if how == "done":
+            total = self._progress.tasks[0].total or 1
+            fields.update(total=total, completed=total)
+        elif how != "running" and self._progress.tasks[0].total is None:
+            fields.update(total=1, completed=0)  # a bar that pulses says: still at work
+        self._progress.update(self._task, **fields)
+        self._progress.refresh()
+
+    async def animate(self) -> None:
+        while True:
+            self._progress.refresh()
+            await trio.sleep(_FRAME)
+
+
+def _count(update: ProgressUpdate) -> str:
+    total = f"/{update.total:g}" if update.total is not None else ""
+    return f"{update.progress:g}{total}"
