@@ -9,6 +9,7 @@ recorded, never delivered.
 from __future__ import annotations
 
 import itertools
+import reprlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -176,5 +177,6 @@ class Call(Lifecycle):
 def _server_error(error: dict[str, Any]) -> ServerError:
     code, message = error.get("code"), error.get("message")
     if type(code) is not int or type(message) is not str:
-        return ServerError(0, f"an error without a proper code and message: {str(error)[:200]}")
+        shown = reprlib.repr(error)  # short, and never too deep
+        return ServerError(0, f"an error without a proper code and message: {shown}")
     return ServerError(code, message, error.get("data"))

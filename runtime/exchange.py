@@ -269,10 +269,11 @@ class Exchange(Lifecycle):
 
     def scope(self) -> Scope:
         self._note_deadline()
-        name = self.request.method
+        clip = self.core.limits.text_length
+        name = self.request.method[:clip]
         return Scope(
             kind=ScopeKind.EXCHANGE,
-            label=f"{name} {self.target}" if self.target else name,
+            label=f"{name} {self.target[:clip]}" if self.target else name,
             state=self._state.value,
             age=trio.current_time() - self.received_at,
             deadline=self.deadline,

@@ -19,7 +19,7 @@ import trio
 from .jsonrpc import RequestId
 from .lifecycle import CancelCause, LateOutcome, State
 
-__all__ = ["Journal", "Record", "Subscription"]
+__all__ = ["Journal", "Record", "Subscription", "printable"]
 
 logger = logging.getLogger("trio_mcp.journal")
 
@@ -75,7 +75,7 @@ class Record:
 
     def describe(self) -> str:
         """One line for a log."""
-        name = f"{self.method} {self.target}" if self.target else self.method
+        name = printable(f"{self.method} {self.target}" if self.target else self.method)
         parts = [f"{self.role} #{self.key} id={self.request_id!r} {name}: {self.state.value}"]
         if self.cause is not None:
             parts.append(f"by {self.cause.source.value}")
@@ -91,6 +91,11 @@ class Record:
             parts.append("not delivered")
         parts.append(f"after {self.duration:.3f} s on {self.connection}")
         return " ".join(parts)
+
+
+def printable(text: str) -> str:
+    """A peer's text for one line of a log: escaped if it could break out of the line."""
+    return text if text.isprintable() else ascii(text)
 
 
 class Journal:
