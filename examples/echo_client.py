@@ -7,19 +7,16 @@ import trio
 
 from trio_mcp import connect
 
-SERVER = [sys.executable, Path(__file__).with_name("echo_server.py")]
+SERVER = [sys.executable, str(Path(__file__).with_name("echo_server.py"))]
 
 
 async def main() -> None:
     async with connect(SERVER) as client:
         result = await client.call_tool("echo", {"text": "ahoy", "times": 3}, on_progress=print)
         print(result.content)
-        async with client.start_tool("echo", {"text": "ahoy", "times": 1000}) as call:
-            async for update in call.progress:
-                print(update)
-                if update.progress == 3:
-                    call.cancel("heard enough")  # the server stops its work, and says no more
-        print(call.state, call.cause)
+        with trio.move_on_after(0.5) as scope:  # however a scope is cancelled: the server is told
+            await client.call_tool("echo", {"text": "ahoy", "times": 1000}, on_progress=print)
+        print("stopped" if scope.cancelled_caught else "answered")
 
 
 if __name__ == "__main__":

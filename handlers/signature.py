@@ -34,6 +34,7 @@ from .type_schemas import Schema, describe_types, is_open, self_contained
 __all__ = [
     "FunctionSchema",
     "InvalidArguments",
+    "NonFiniteOutput",
     "OutputError",
     "SignatureError",
     "inspect_function",
@@ -79,6 +80,10 @@ class OutputError(ValueError):
 
     def __str__(self) -> str:
         return summarise(self.problems, f"{self.function}() did not return what it promises")
+
+
+class NonFiniteOutput(OutputError):
+    """It returned NaN or an infinity, which JSON does not have; the text says where."""
 
 
 @attrs.frozen(eq=False)
@@ -249,7 +254,8 @@ class _Outgoing:
             problem = f"the result cannot be represented as JSON: {error}"
             raise OutputError(self.function, [problem]) from error
         if not self.checker.accepts(built):
-            raise OutputError(self.function, self.checker.explain(built))
+            kind = NonFiniteOutput if has_non_finite(built) else OutputError
+            raise kind(self.function, self.checker.explain(built))
         return built
 
 

@@ -24,7 +24,7 @@ from ..runtime.models.tools import (
 from .caching import CacheHint
 from .pagination import Cursors, page_of
 from .results import UNSTRUCTURED, error_result, structured_result, unstructured_result
-from .signature import FunctionSchema, InvalidArguments, inspect_function
+from .signature import FunctionSchema, InvalidArguments, NonFiniteOutput, inspect_function
 
 __all__ = ["RegisteredTool", "Tools"]
 
@@ -98,9 +98,7 @@ class Tools:
 
     async def list(self, ctx: Context, params: PaginatedRequestParams) -> ListToolsResult:
         tools = [*self._tools.values()]
-        page, next_cursor = page_of(
-            tools, "tools", params.cursor, self._page_size, self._cursors
-        )
+        page, next_cursor = page_of(tools, "tools", params.cursor, self._page_size, self._cursors)
         return ListToolsResult(
             [tool.definition for tool in page],
             next_cursor=next_cursor,
@@ -137,7 +135,10 @@ class Tools:
             return unstructured_result(value)
         if isinstance(value, CallToolResult):
             return value
-        return structured_result(schema.structure_output(value))
+        try:
+            return structured_result(schema.structure_output(value))
+        except NonFiniteOutput as error:
+            raise ProtocolError(ErrorCode.INTERNAL_ERROR, str(error)) from None
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

@@ -351,7 +351,7 @@ class Exchange(Lifecycle):
             method=self.request.method[:clip],
             target=self.target[:clip] if self.target is not None else None,
             connection=self.peer.label,
-            peer=metadata.client_name[:clip] if metadata is not None else None,
+            peer=metadata.client_name(clip) if metadata is not None else None,
             protocol_version=self.era.version if self.era is not None else None,
             received_at=self.received_at,
             started_at=self._started_at,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import attrs
 import msgspec
@@ -28,6 +28,7 @@ __all__ = [
     "encode_notification",
     "encode_request",
     "encode_result",
+    "id_too_long",
     "is_request_id",
     "parse",
 ]
@@ -74,7 +75,7 @@ class Response:
 Message: TypeAlias = Request | Notification | Response
 
 
-def is_request_id(value: object) -> bool:
+def is_request_id(value: object) -> TypeGuard[RequestId]:
     """Whether a decoded JSON value is a string or an integer. ``True`` and ``1.0`` are not."""
     kind = type(value)
     return kind is str or kind is int
@@ -116,7 +117,7 @@ def parse(data: bytes | bytearray | memoryview, id_length: int) -> Message:
         return _parse_notification(value, method)
     if not is_request_id(request_id):
         raise _invalid("Invalid request: id must be a string or an integer")
-    if _id_too_long(request_id, id_length):
+    if id_too_long(request_id, id_length):
         raise _invalid(f"Invalid request: the id is longer than {id_length} characters")
     if type(method) is not str:
         raise _invalid("Invalid request: method must be a string", request_id)
@@ -147,7 +148,7 @@ def _parse_response(value: dict[str, Any], id_length: int) -> Response:
         raise _invalid('Invalid request: jsonrpc must be "2.0"')
     if not (request_id is None or is_request_id(request_id)):
         raise _invalid("Invalid request: id must be a string or an integer")
-    if request_id is not None and _id_too_long(request_id, id_length):
+    if request_id is not None and id_too_long(request_id, id_length):
         raise _invalid(f"Invalid request: the id is longer than {id_length} characters")
     if type(result) is dict and error is None and request_id is not None:
         return Response(request_id, result, None)
@@ -166,7 +167,8 @@ def _about(error: ProtocolError, request_id: RequestId | None) -> ProtocolError:
     return error
 
 
-def _id_too_long(request_id: RequestId, id_length: int) -> bool:
+def id_too_long(request_id: RequestId, id_length: int) -> bool:
+    """Whether an id or a token has more than ``id_length`` characters or digits."""
     if type(request_id) is str:
         return len(request_id) > id_length
     return abs(request_id) >= 10**18 and len(str(request_id)) > id_length

@@ -36,11 +36,24 @@ def check_progress(progress: float, total: float | None, message: str | None) ->
             continue
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise TypeError(f"{name} must be a number, not {type(value).__name__}")
-        if not math.isfinite(value):
+        try:
+            finite = math.isfinite(value)
+        except OverflowError:
+            raise ValueError(f"{name} is too large a number") from None
+        if not finite:
             raise ValueError(f"{name} must be finite, not {value}")
-    if message is not None and not isinstance(message, str):
-        raise TypeError(f"message must be a string, not {type(message).__name__}")
+    if message is not None:
+        _check_text(message)
     return ProgressUpdate(progress, total, message)
+
+
+def _check_text(message: object) -> None:
+    if not isinstance(message, str):
+        raise TypeError(f"message must be a string, not {type(message).__name__}")
+    try:
+        message.encode()
+    except UnicodeEncodeError as error:  # a file name with undecodable bytes, for example
+        raise ValueError(f"message is no Unicode text: {error}") from None
 
 
 class ProgressReporter:
@@ -94,10 +107,14 @@ class ProgressReporter:
         exchange = self._exchange
         if update is None or not exchange.speaking:
             return None
+        limits = exchange.core.limits
+        frame = exchange.encode_progress(update)
+        if len(frame) > limits.message_bytes:
+            return None
         self._last = update.progress
-        self._next_at = trio.current_time() + exchange.core.limits.progress_interval
+        self._next_at = trio.current_time() + limits.progress_interval
         self.sent += 1
-        return exchange.encode_progress(update)
+        return frame
 
     def written(self, delivered: bool) -> None:
         pass

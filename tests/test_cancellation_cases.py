@@ -552,7 +552,7 @@ async def test_threads_that_outlive_their_cancellation_are_capped_and_visible(
 ) -> None:
     server = blocker.server
     async with checked_client(server) as peer:
-        await peer.send(*(call(n, "block", n=n) for n in range(100)))
+        await peer.send(*(call(n, "block", token=n, n=n) for n in range(100)))
         await until(lambda: len(blocker.begun) == 4)
         await peer.send(*(cancel(n) for n in range(100)))
         assert await peer.probe() == []
@@ -673,7 +673,7 @@ async def test_a_thread_past_its_deadline_is_answered_once_and_abandoned(
     blocker: Blocker,
 ) -> None:
     async with checked_client(blocker.server) as peer:
-        await peer.send(call(1, "limited"))
+        await peer.send(call(1, "limited", token=1))
         answer = await peer.answer(1)
         assert answer["error"]["code"] == ErrorCode.DEADLINE_EXCEEDED
         assert [scope.state for scope in offloaded(blocker.server)] == ["abandoned"]
@@ -684,6 +684,20 @@ async def test_a_thread_past_its_deadline_is_answered_once_and_abandoned(
     record = record_of(blocker.server, 1)
     assert (record.state, record.cleanup) == (State.CANCELLED, "abandoned")
     assert [late.kind for late in record.late] == ["result"]
+
+
+async def test_a_call_that_waits_for_a_thread_past_its_deadline_never_runs(
+    blocker: Blocker,
+) -> None:
+    async with checked_client(blocker.server) as peer:
+        await peer.send(*(call(n, "block", n=n) for n in range(4)))
+        await until(lambda: len(blocker.begun) == 4)
+        await peer.send(call("queued", "limited"))
+        error = (await peer.answer("queued"))["error"]
+        assert error["code"] == ErrorCode.DEADLINE_EXCEEDED
+        blocker.gate.set()
+        await answers(peer, 0, 1, 2, 3)
+    assert len(blocker.begun) == 4
 
 
 # Cancellation swallowed, or leaked ----------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Faults from the field, client side: servers as processes of our own that misbehave.
 
-Every kind of fault that took down clients elsewhere, with real processes and real pipes. The servers
-are the fixture server, and a stub that misbehaves in one chosen way.
+Every kind of fault that took down clients elsewhere, with real processes and real pipes. The
+servers are the fixture server, and a stub that misbehaves in one chosen way.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from trio_mcp import (
     CallTimeout,
@@ -34,8 +37,8 @@ from trio_mcp import (
 )
 
 from .peers.limited_server import ROOT, environment
-from .peers.processes import alive, resident_bytes
-from .peers.raw import until
+from .peers.processes import alive, resident_bytes, resident_bytes_anew
+from .peers.raw import lines, until
 
 FIXTURE_SERVER = [sys.executable, str(ROOT / "tests" / "peers" / "fixture_server.py")]
 STUB = str(ROOT / "tests" / "peers" / "stubs" / "misbehaving.py")
@@ -156,7 +159,6 @@ async def test_a_drop_after_the_commit_is_one_execution_and_an_unknown_outcome(
         assert lost.value.exit_status == 7
         (entry,) = [entry for entry in client.journal if entry.target == "order"]
         assert entry.state is State.FAILED
-        await trio.sleep(0.05)
     assert lines_of(record) == ["committed {'title': 'Dune'}"]
 
 
@@ -184,6 +186,12 @@ async def test_what_the_block_raises_comes_out_as_it_is() -> None:
 async def test_a_command_that_is_not_found_is_an_os_error() -> None:
     with pytest.raises(FileNotFoundError):
         async with connect(["/nonexistent/server"]):
+            raise AssertionError("connected")
+
+
+async def test_a_command_as_one_string_is_a_clear_error() -> None:
+    with pytest.raises(TypeError, match=r"as a list, for example \['python', 'server.py'\]"):
+        async with connect("python server.py"):
             raise AssertionError("connected")
 
 
@@ -278,15 +286,14 @@ async def test_pretty_printed_json_is_reported_and_the_client_recovers(
         with trio.fail_after(2):
             assert text_of(await client.call_tool("pretty")) == "done"
             await probe(client)
-        assert client._connection.violations >= 4
-        assert 1 <= len(violations(caplog)) <= 5  # logged, but not without end
+        assert client._connection.violations > 10
+        assert len(violations(caplog)) == 5  # not without end
 
 
 async def test_a_late_answer_is_recorded_and_its_id_is_not_used_again() -> None:
     async with connect(stub("oddly")) as client:
         async with client.start_tool("late") as call:
             await until(lambda: call._call.sent)
-            await trio.sleep(0.05)
         await probe(client)
         await until(lambda: call._call.late)
         assert call.state is State.CANCELLED
@@ -297,14 +304,73 @@ async def test_a_late_answer_is_recorded_and_its_id_is_not_used_again() -> None:
         assert len(ids) == len(set(map(repr, ids)))
 
 
+@asynccontextmanager
+async def hand_made_server() -> AsyncGenerator[tuple[Client, trio.StapledStream[Any, Any]], None]:
+    """A client, and the server's end of its wire, for the test to write to."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_answer_discovery, theirs)
+        async with connect(ours) as client:
+            yield client, theirs
+
+
+async def _answer_discovery(stream: trio.abc.Stream) -> None:
+    request = json.loads(await stream.receive_some())
+    result = {"supportedVersions": ["2026-07-28"], "capabilities": {}, "resultType": "complete"}
+    await stream.send_all(lines({"jsonrpc": "2.0", "id": request["id"], "result": result}))
+
+
+HOSTILE = {
+    "progress beyond floats": (
+        b'{"jsonrpc":"2.0","method":"notifications/progress",'
+        b'"params":{"progressToken":%(id)d,"progress":1%(zeros)s}}'
+    ),
+    "total beyond floats": (
+        b'{"jsonrpc":"2.0","method":"notifications/progress",'
+        b'"params":{"progressToken":%(id)d,"progress":1,"total":1%(zeros)s}}'
+    ),
+    "id beyond everything": b'{"jsonrpc":"2.0","id":1%(zeros)s,"result":{}}',
+    "deep message": b'{"jsonrpc":"2.0","error":{"code":1,"message":%(deep)s}}',
+    "deep error": b'{"jsonrpc":"2.0","id":%(id)d,"error":{"code":"x","data":%(deep)s}}',
+    "deep progress": (
+        b'{"jsonrpc":"2.0","method":"notifications/progress",'
+        b'"params":{"progressToken":%(id)d,"progress":%(deep)s,"message":%(deep)s}}'
+    ),
+    "deep token": (
+        b'{"jsonrpc":"2.0","method":"notifications/progress",'
+        b'"params":{"progressToken":%(deep)s,"progress":1}}'
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_invariant_6_no_words_of_a_server_end_the_client(kind: str) -> None:
+    async with hand_made_server() as (client, server):
+        for depth in range(800, 1000):  # around what the decoder can bear
+            async with client.start_tool("x") as call:
+                request = json.loads(await server.receive_some())
+                deep = b"[" * depth + b"]" * depth
+                words = {b"id": request["id"], b"zeros": b"0" * 400, b"deep": deep}
+                await server.send_all(HOSTILE[kind] % words + b"\n")
+                await trio.testing.wait_all_tasks_blocked()
+                if call.state is State.RUNNING:
+                    await server.send_all(answer(request["id"]))
+                with suppress(ServerError):
+                    assert text_of(await call.result()) == "fine"
+
+
+def answer(request_id: object) -> bytes:
+    result = {"content": [{"type": "text", "text": "fine"}], "resultType": "complete"}
+    return lines({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+
 @pytest.mark.parametrize("flood", ["lines", "line", "progress"])
 async def test_invariant_9_a_flood_from_the_server_is_bounded_and_the_call_succeeds(
     flood: str,
 ) -> None:
     async with connect(stub("flood"), limits=Limits(message_bytes=MEBIBYTE)) as client:
         await probe(client)
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-        before = resident_bytes(os.getpid())
+        before = resident_bytes_anew()
         with trio.fail_after(10):
             assert text_of(await client.call_tool(flood)) == "done"
         assert resident_bytes(os.getpid(), "VmHWM") - before < 16 * MEBIBYTE
@@ -347,13 +413,13 @@ async def test_a_server_that_stops_reading_holds_no_call_beyond_its_timeout(
         began = trio.current_time()
         with pytest.raises(CallTimeout) as stuck:
             await client.call_tool("echo", {"text": "x" * 512 * 1024}, timeout=1)
-        assert 1 <= trio.current_time() - began < 1.2
+        assert 1 <= trio.current_time() - began < 1.5
         assert stuck.value.outcome == "unknown"
 
         began = trio.current_time()
         with pytest.raises(CallTimeout) as behind:
             await client.call_tool("echo", {"text": "behind"}, timeout=0.2)
-        assert 0.2 <= trio.current_time() - began < 0.4
+        assert 0.2 <= trio.current_time() - began < 0.7
         assert behind.value.outcome == "not sent"
 
         go_on.touch()
@@ -367,6 +433,25 @@ async def test_a_server_that_stops_reading_holds_no_call_beyond_its_timeout(
     assert len(sent[0]["params"]["arguments"]["text"]) == 512 * 1024
     assert sent[1]["params"]["requestId"] == sent[0]["id"]
     assert sent[2]["params"]["arguments"]["text"] == "probe"
+
+
+async def test_a_loss_says_of_each_call_whether_it_was_sent(tmp_path: Path) -> None:
+    never = tmp_path / "never"
+    async with connect(stub("deaf", never, os.devnull)) as client:
+        outcomes = Outcomes(client)
+        process = client._connection.process
+        assert process is not None
+        async with trio.open_nursery() as nursery:
+            for key, text in (("stuck", "x" * 512 * 1024), ("behind", "y")):
+                arguments = {"text": text}
+                nursery.start_soon(partial(outcomes.call, key, "echo", arguments=arguments))
+                await trio.testing.wait_all_tasks_blocked()
+            os.kill(process._process.pid, signal.SIGKILL)
+        for key, sent in (("stuck", True), ("behind", False)):
+            error = outcomes.of[key]
+            assert isinstance(error, ConnectionLost)
+            assert error.sent is sent
+            assert error.exit_status == -signal.SIGKILL
 
 
 async def test_invariant_11_leaving_a_server_that_stopped_reading_is_bounded(
@@ -436,16 +521,16 @@ async def test_no_descendant_is_left_when_the_block_is_cancelled(tmp_path: Path)
 
 async def test_no_descendant_is_left_when_connecting_is_cancelled(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    command = ["sh", "-c", 'trap "" TERM; sleep 1000 & echo $$ >>"$0"; echo $! >>"$0"; wait', pids]
+    command = ["sh", "-c", 'trap "" TERM; sleep 1000 & echo $$ >>"$0"; echo $! >>"$0"; wait']
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_connect_in_vain, command)
+            nursery.start_soon(_connect_in_vain, [*command, str(pids)])
             await until(lambda: len(lines_of(pids)) == 2)
             scope.cancel()
     await until_gone(pids)
 
 
-async def _connect_in_vain(command: Sequence[str | os.PathLike[str]]) -> None:
+async def _connect_in_vain(command: Sequence[str]) -> None:
     async with connect(command):
         raise AssertionError("connected")
 
@@ -476,12 +561,15 @@ async def test_a_ctrl_c_at_the_terminal_does_not_reach_the_server(tmp_path: Path
         start_new_session=True,
     )
     assert driver.stdout is not None
+    said = b""
     async with driver.stdout:
         with trio.fail_after(5):
-            assert await driver.stdout.receive_some(100) == b"ready\n"
-            os.killpg(driver.pid, signal.SIGINT)  # as the terminal does
-            assert await driver.stdout.receive_some(100) == b"interrupted\n"
+            async for data in driver.stdout:
+                said += data
+                if said == b"ready\n":
+                    os.killpg(driver.pid, signal.SIGINT)  # as the terminal does
             assert await driver.wait() == 0
+    assert said == b"ready\ninterrupted\n"
     assert lines_of(record) == ["EOF"]
 
 
@@ -493,9 +581,13 @@ def children() -> list[int]:
     return found
 
 
-async def test_invariant_4_a_hundred_connections_leave_nothing_behind() -> None:
+async def test_invariant_4_a_hundred_connections_leave_nothing_behind(tmp_path: Path) -> None:
     async def connect_once(number: int) -> None:
-        if number % 10 == 0:
+        if number % 10 == 1:
+            with trio.CancelScope() as scope:
+                async with connect(stub("stubborn", tmp_path / "pids")):
+                    scope.cancel()
+        elif number % 10 == 0:
             with pytest.raises(ConnectionLost):
                 async with connect(stub("exits", 1)):
                     raise AssertionError("connected")
@@ -504,12 +596,12 @@ async def test_invariant_4_a_hundred_connections_leave_nothing_behind() -> None:
                 await probe(client)
 
     await connect_once(0)
-    before = sorted(os.listdir("/proc/self/fd"))  # noqa: ASYNC240
+    before = sorted(os.listdir("/proc/self/fd"))
     for start in range(0, 100, 4):
         async with trio.open_nursery() as nursery:
             for number in range(start, start + 4):
                 nursery.start_soon(connect_once, number)
-    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: ASYNC240
+    assert sorted(os.listdir("/proc/self/fd")) == before
     assert children() == []
 
 
@@ -550,20 +642,10 @@ def _tool_of(message: dict[str, Any]) -> object:
 async def until_stats(client: Client, live: int) -> None:
     """Wait until so many handlers run in the server."""
     with trio.fail_after(10):
-        while text_of(await client.call_tool("stats")) != str(live):
+        while True:
+            if text_of(await client.call_tool("stats")) == str(live):
+                return
             await trio.sleep(0.005)
-
-
-async def test_calls_that_were_never_sent_are_never_cancelled(tmp_path: Path) -> None:
-    wire = tmp_path / "wire"
-    command = ["sh", "-c", 'tee "$0" | exec "$@"', str(wire), *FIXTURE_SERVER]
-    async with connect(command) as client:
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await client.call_tool("sleep", {"s": 60})
-        await probe(client)
-    methods = [json.loads(line)["method"] for line in lines_of(wire)]
-    assert methods == ["server/discover", "tools/call"]
 
 
 async def test_invariant_6_twenty_mixed_outcomes_are_each_its_own() -> None:

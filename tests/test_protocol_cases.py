@@ -242,7 +242,7 @@ async def test_progress_that_cannot_be_sent_hurts_nobody_else(
         return "read"
 
     async with checked_client(server) as peer:
-        await peer.send(call(1, "read_file", token=1), call(2, "sleep", s=5))
+        await peer.send(call(1, "read_file", token=1), call(2, "sleep", s=3))
         await peer.answer(1)
         assert text_of(await peer.answer(2)) == "slept"
 
@@ -851,7 +851,8 @@ def unanswered() -> Iterator[Any]:
         "x" * 9999,
     ):
         yield {"jsonrpc": "2.0", "method": method}
-    for params in (None, [], {}, 7, "x", SLEEP):
+    odd: tuple[Any, ...] = (None, [], {}, 7, "x", SLEEP)
+    for params in odd:
         yield {"jsonrpc": "2.0", "method": "notifications/message", "params": params}
     yield {"jsonrpc": "2.0", "method": "tools/call", "params": {**SLEEP, "_meta": META}}
     yield {"jsonrpc": "2.0", "id": 1, "result": {}}

@@ -31,11 +31,12 @@ from trio_mcp.transports.framing import LineReader
 
 from .peers.fixture_server import Fixtures
 from .peers.limited_server import ROOT, environment, limited
-from .peers.processes import alive, cpu_seconds, exit_status, resident_bytes
+from .peers.processes import cpu_seconds, exit_status, resident_bytes
 from .peers.raw import (
     RawPeer,
     RawProcess,
     call,
+    cancel,
     lines,
     raw_client,
     raw_process,
@@ -495,6 +496,7 @@ async def test_a_dead_stderr_alone_changes_nothing() -> None:
 
 
 async def test_invariant_8_a_full_stderr_that_nobody_reads_changes_nothing() -> None:
+    """No peer makes the runtime write to it: only what handlers raise unexpectedly goes there."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     try:
@@ -511,12 +513,20 @@ async def test_invariant_8_a_full_stderr_that_nobody_reads_changes_nothing() -> 
         async with process.stdin, process.stdout:
             peer = RawPeer(process.stdin, process.stdout)
             await peer.probe(timeout=5)
-            await peer.send(call(1, "boom", kind="bug"))  # which is logged to standard error
-            assert (await peer.answer(1))["error"]["code"] == -32603
-            await peer.send(call(2, "noisy", text="lost"))
-            await peer.answer(2)
-            await peer.probe()
-            await process.stdin.aclose()
+            for line, code, request_id in BAD_LINES.values():
+                await refused(peer, line, code, request_id)
+            for tool in ("sleep", "patient"):
+                await peer.send(call(1, tool, s=60), call(1, tool, s=60))  # one id twice
+                assert (await peer.receive())["error"]["data"] == {"requestId": 1}
+                await until_live(peer, 1)
+                await peer.send(cancel(1), cancel(1), cancel(2))
+                await until_live(peer, 0)
+            await peer.send(call(1, "boom", kind="tool"))
+            assert (await peer.answer(1))["result"]["isError"]
+            await peer.send(call(1, "sleep", s=60))
+            await until_live(peer, 1)
+            process.terminate()
+            assert (await peer.answer(1))["error"]["code"] == SHUTTING_DOWN
             assert await exit_status(process, 2) == 0
     os.close(read_end)
 
@@ -560,7 +570,7 @@ async def test_invariant_11_a_signal_with_a_thread_that_never_asks(number: signa
         codes = {(await peer.receive())["error"]["code"] for _ in range(3)}
         assert codes == {SHUTTING_DOWN}
         assert await exit_status(peer.process, 2) == 0
-        assert peer.stderr == b""
+        assert b"Traceback" not in peer.stderr
 
 
 @SIGNALS
@@ -609,7 +619,7 @@ async def test_all_of_a_file_on_stdin_is_answered(tmp_path: Path, output: str) -
     messages = [call(number, "echo", text=f"line {number}") for number in range(1000)]
     messages += [call("nap", "sleep", s=0.1), call("thread", "block", s=0.1)]
     requests.write_bytes(lines(*messages)[:-1])  # without the last line end
-    with requests.open("rb") as stdin, answers.open("wb") as stdout:  # noqa: ASYNC230
+    with requests.open("rb") as stdin, answers.open("wb") as stdout:
         async with launched(FIXTURE_SERVER, stdin=stdin, stdout=stdout) as process:
             assert await exit_status(process, 5) == 0
             assert process.stderr is not None
@@ -625,7 +635,7 @@ async def test_all_of_a_file_on_stdin_is_answered(tmp_path: Path, output: str) -
 async def test_a_long_request_in_a_file_on_stdin_is_bounded_by_the_drain(tmp_path: Path) -> None:
     requests, answers = tmp_path / "requests.jsonl", tmp_path / "answers.jsonl"
     requests.write_bytes(lines(call(1, "sleep", s=60), call(2, "echo", text="x")))
-    with requests.open("rb") as stdin, answers.open("wb") as stdout:  # noqa: ASYNC230
+    with requests.open("rb") as stdin, answers.open("wb") as stdout:
         async with launched(limited(drain=0.2), stdin=stdin, stdout=stdout) as process:
             assert await exit_status(process, 5) == 0
     echoed, slept = map(json.loads, answers.read_bytes().splitlines())
@@ -664,4 +674,25 @@ async def test_a_missing_stderr_changes_nothing() -> None:
         assert await peer.probe() == []
         await peer.send_stream.aclose()
         assert await exit_status(peer.process, 2) == 0
-    assert not alive(peer.process.pid)
+
+
+async def test_no_descriptor_of_the_wire_gets_the_number_of_a_missing_stderr() -> None:
+    code = "from trio_mcp.transports.stdio import divert_stdio as d; raise SystemExit(min(d()))"
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", code]
+    async with raw_process(command) as peer:
+        assert await exit_status(peer.process, 5) > 2
+
+
+async def test_the_descriptors_are_left_as_they_were() -> None:
+    """Others may share them: a terminal that does not block any more is of no use to a shell."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        fd = theirs.fileno()
+        async with launched(FIXTURE_SERVER, stdin=fd, stdout=fd) as process:
+            stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours.dup()))
+            async with stream:
+                await RawPeer(stream, stream).probe(timeout=5)
+                assert not os.get_blocking(fd)
+                process.terminate()
+                assert await exit_status(process, 2) == 0
+                assert os.get_blocking(fd)

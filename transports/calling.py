@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import reprlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -197,8 +198,8 @@ class ClientConnection:
     def _on_response(self, response: Response) -> None:
         request_id = response.id
         if request_id is None:
-            error = response.error or {}
-            self._violation(f"an error about no request: {str(error.get('message'))[:200]}")
+            message = (response.error or {}).get("message")
+            self._violation(f"an error about no request: {reprlib.repr(message)}")
             return
         call = self._calls.get(request_id) or self._cancelled.pop(request_id, None)
         if call is None:
@@ -217,7 +218,7 @@ class ClientConnection:
                 params.get("total"),
                 params.get("message"),
             )
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             self._violation(f"a malformed progress notification: {error}")
         else:
             call.heard_progress(update)

@@ -80,7 +80,7 @@ class StreamWire:
         try:
             await self._send_stream.aclose()
         finally:
-            if self._receive_stream is not self._send_stream:
+            if self._receive_stream is not self._send_stream:  # type: ignore[comparison-overlap]
                 await self._receive_stream.aclose()
 
 

@@ -27,11 +27,11 @@ class RequestMetadata:
     progress_token: RequestId | None
     raw: Mapping[str, Any]
 
-    @property
-    def client_name(self) -> str | None:
+    def client_name(self, clip: int) -> str | None:
+        """What the client calls itself, at most ``clip`` characters of it; not verified."""
         if self.client_info is None:
             return None
-        return f"{self.client_info.name} {self.client_info.version}"
+        return f"{self.client_info.name[:clip]} {self.client_info.version[:clip]}"[:clip]
 
 
 class Era(Protocol):

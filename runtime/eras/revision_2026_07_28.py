@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from ..errors import ErrorCode, ProtocolError
-from ..jsonrpc import Request, RequestId, encode, encode_notification, is_request_id
+from ..jsonrpc import Request, RequestId, encode, encode_notification, id_too_long, is_request_id
 from ..models.base import (
     META_CLIENT_CAPABILITIES,
     META_CLIENT_INFO,
@@ -69,11 +69,15 @@ class Revision20260728:
             self._info = None if info is None else _read(Implementation, info, path)
             self._info_json = info
         token = meta.get(META_PROGRESS_TOKEN)
-        if token is not None and not is_request_id(token):
-            raise _invalid(f"params._meta.{META_PROGRESS_TOKEN}: expected a string or an integer")
-        if type(token) is str and len(token) > self._id_length:
-            raise _invalid(f"params._meta.{META_PROGRESS_TOKEN}: longer than {self._id_length}")
+        if token is not None:
+            self._check_token(token)
         return RequestMetadata(version, self._info, self._capabilities, token, meta)
+
+    def _check_token(self, token: object) -> None:
+        if not is_request_id(token):
+            raise _invalid(f"params._meta.{META_PROGRESS_TOKEN}: expected a string or an integer")
+        if id_too_long(token, self._id_length):
+            raise _invalid(f"params._meta.{META_PROGRESS_TOKEN}: longer than {self._id_length}")
 
     def unknown_method(self, request: Request, clip: int) -> ProtocolError:
         if request.method == "initialize":

@@ -275,7 +275,8 @@ class Client:
         """One page of tools; ``cursor`` is ``next_cursor`` of the page before, opaque."""
         params = {} if cursor is None else {"cursor": cursor}
         result = await self._request("tools/list", params)
-        return _structured(ListToolsResult, result, "tools/list")
+        page: ListToolsResult = _structured(ListToolsResult, result, "tools/list")
+        return page
 
     # The server -----------------------------------------------------------------------------------
 
@@ -285,7 +286,7 @@ class Client:
 
     async def _discover(self, timeouts: _Timeouts) -> DiscoverResult:
         result = await self._request("server/discover", {}, timeouts)
-        discovered = _structured(DiscoverResult, result, "server/discover")
+        discovered: DiscoverResult = _structured(DiscoverResult, result, "server/discover")
         self.discovered = discovered
         info = (discovered.meta or {}).get(META_SERVER_INFO)
         if info is not None:

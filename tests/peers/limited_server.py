@@ -14,8 +14,9 @@ from typing import Any
 
 import trio
 
-from tests.peers.fixture_server import Fixtures
 from trio_mcp import Limits
+
+from .fixture_server import Fixtures
 
 __all__ = ["ROOT", "environment", "limited"]
 

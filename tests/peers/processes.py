@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trio
 
-__all__ = ["alive", "cpu_seconds", "exit_status", "resident_bytes"]
+__all__ = ["alive", "cpu_seconds", "exit_status", "resident_bytes", "resident_bytes_anew"]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -24,6 +24,12 @@ def resident_bytes(pid: int, what: str = "VmRSS") -> int:
         if line.startswith(what + ":"):
             return int(line.split()[1]) * 1024
     raise ProcessLookupError(pid)
+
+
+def resident_bytes_anew() -> int:
+    """Resident memory of this process now; from here on its peak is counted anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return resident_bytes(os.getpid())
 
 
 def alive(pid: int) -> bool:

@@ -3,8 +3,8 @@
     async with scripted(answer) as (client, script):
         ...
 
-``answer`` gets each request and returns the result to send, an :class:`Error`, bytes to send as they
-are, or None to say nothing. Discovery is answered by itself unless ``answer`` does it. Everything
+``answer`` gets each request and returns the result to send, an :class:`Error`, a line to send as it
+is, or None to say nothing. Discovery is answered by itself unless ``answer`` does it. Everything
 that our client sends is held against the official schema.
 """
 

@@ -27,10 +27,11 @@ class Blocker:
             self.server.tool(tool)
         self.server.tool(timeout=0.05)(self.limited)
 
-    def block(self, n: int = 0) -> str:
-        """Never asks whether it should stop."""
+    def block(self, ctx: Context, n: int = 0) -> str:
+        """Never asks whether it should stop; in the end it has something to report."""
         self.begun.append(n)
         assert self.gate.wait(30)
+        ctx.progress(1)
         return "blocked"
 
     def asking(self, ctx: Context, n: int = 0) -> str:
@@ -43,9 +44,9 @@ class Blocker:
             ctx.check_cancelled()
         return "asked"
 
-    def limited(self) -> str:
+    def limited(self, ctx: Context) -> str:
         """Never asks, although it has a deadline."""
-        return self.block()
+        return self.block(ctx)
 
 
 class Deadlines:

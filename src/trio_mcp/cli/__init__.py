@@ -6,8 +6,10 @@ imported when it is needed: a server must start fast.
 
 from __future__ import annotations
 
+import io
 import sys
-from typing import Any, Final, NoReturn
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
@@ -15,6 +17,8 @@ from ..runtime.errors import TrioMcpError
 from .failure import FAILED, INTERRUPTED, USAGE, CommandError
 
 __all__ = ["main"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _COMMAND: Final = "trio_mcp.command"
 """Where a context keeps the words after ``--``."""
@@ -29,6 +33,8 @@ TARGET says how to launch the server:
 
 def main() -> NoReturn:
     """Run the command line; exits."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a poor locale shall not be a traceback
     try:
         status = commands.main(prog_name="trio-mcp", standalone_mode=False)
     except click.ClickException as error:
@@ -37,12 +43,8 @@ def main() -> NoReturn:
     except TrioMcpError as error:
         click.echo(f"trio-mcp: {error}", err=True)
         status = FAILED
-    except (click.Abort, KeyboardInterrupt):
+    except click.Abort:  # what click makes of KeyboardInterrupt
         status = INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has left. Nor shall the interpreter complain when it exits.
-        sys.stdout = None  # type: ignore[assignment]
-        status = FAILED
     sys.exit(status)
 
 
@@ -138,7 +140,7 @@ def tools(ctx: click.Context, words: tuple[str, ...], as_json: bool, verbose: bo
     )
 
 
-def _seconds_option(name: str, help: str, default: str = "") -> Any:
+def _seconds_option(name: str, help: str, default: str = "") -> Callable[[F], F]:
     return click.option(
         name,
         type=float,

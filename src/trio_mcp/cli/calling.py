@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from ..client import Client, ToolCall
-from ..runtime.errors import CallCancelled, CallTimeout, TrioMcpError
+from ..runtime.errors import CallTimeout, TrioMcpError
 from ..runtime.groups import leaf_of
 from ..runtime.lifecycle import State
 from ..runtime.models.tools import CallToolResult, Tool
@@ -98,20 +98,20 @@ class _WatchedCall:
         try:
             async for update in call.progress:
                 view.progress(update)
+            if call.cause is not None:  # cancelled: there will be no result
+                await self._stopped()
+                view.stands("stopped")
+                return None
             result = await call.result()
-        except CallCancelled:
-            await self._stopped()
-            view.stands("stopped")
         except CallTimeout as error:
             self.status = TIMED_OUT
             view.stands("timed out", f"{error.limit} of {error.seconds:g} s")
+            return None
         except TrioMcpError:
             view.stands("failed")
             raise
-        else:
-            view.stands("failed" if result.is_error else "done")
-            return result
-        return None
+        view.stands("failed" if result.is_error else "done")
+        return result
 
     async def _stopped(self) -> None:
         """Wait until the call is CANCELLED, not only CANCELLING: the server has been told."""
@@ -125,11 +125,10 @@ class _WatchedCall:
 
 
 async def _find(client: Client, name: str) -> Tool:
-    names = []
-    async for tool in client.tools():
-        if tool.name == name:
-            return tool
-        names.append(tool.name)
+    tools = {tool.name: tool async for tool in client.tools()}
+    if name in tools:
+        return tools[name]
+    names = list(tools)
     if not names:
         raise CommandError("the server offers no tools", USAGE)
     close = difflib.get_close_matches(name, names, n=1)

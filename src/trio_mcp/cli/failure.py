@@ -24,7 +24,7 @@ class CommandError(click.ClickException):
 
     def __init__(self, message: str, status: int = FAILED, quoted: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.exit_code = status
+        self.exit_code = status  # type: ignore[misc]  # click reads it from either
         self.quoted = quoted
 
     def show(self, file: IO[Any] | None = None) -> None:

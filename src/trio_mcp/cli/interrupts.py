@@ -16,10 +16,11 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """What SIGINT and SIGTERM do: the first may be taken gently, the next ends everything at once.
+    """What SIGINT and SIGTERM do.
 
-    ``gently`` is called with the first signal's name; where there is none, or it returns ``False``,
-    the first one ends everything too. ``status`` is that of a program ended by the signal.
+    ``gently`` is called with the signal's name. Where there is none, or it returns ``False`` since
+    there is nothing left to be gentle about, everything ends at once. ``status`` is that of a
+    program ended by the last signal.
     """
 
     def __init__(self) -> None:
@@ -29,9 +30,9 @@ class Interrupts:
     async def obey(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
         """Until the scope is cancelled; the task of :func:`run_interruptible`."""
         async for number in signals:
-            first, self.status = self.status is None, 128 + number
+            self.status = 128 + number
             name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-            if not (first and self.gently is not None and self.gently(name)):
+            if self.gently is None or not self.gently(name):
                 scope.cancel(name)
 
 

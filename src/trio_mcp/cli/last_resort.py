@@ -1,9 +1,9 @@
 """The last resort: once told to stop, a server process ends, whatever its handlers do.
 
 A shutdown is bounded as long as handlers give way: requests are drained, then cancelled, clean-up
-blocks have limits, threads are abandoned. Two kinds of handlers do not give way: one that blocks the
-event loop, and one that shields itself without a limit. Trio has no means against either, so a
-daemon thread waits for as long as a shutdown may take by the rules, and then says what is left and
+blocks have limits, threads are abandoned. Two kinds of handlers do not give way: one that blocks
+the event loop, and one that shields itself without a limit. Trio has no means against either. So a
+daemon thread waits for as long as a shutdown may take by the rules; then it says what is left and
 ends the process.
 
 This is the one place in the library where a thread of its own, a clock that is not Trio's and

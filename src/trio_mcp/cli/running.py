@@ -32,8 +32,6 @@ def run_server(file: ServerFile, *, verbose: bool) -> None:
         raise CommandError(str(error)) from None
     server = load_server(file)
     _configure_logging(verbose)
-    if os.isatty(wire_in):
-        click.echo(f"{server.name}: serving standard input; Ctrl-D or Ctrl-C stops it", err=True)
     trio.run(_serve, server, wire_in, wire_out)
 
 
@@ -57,6 +55,8 @@ async def _serve(server: Server, wire_in: int, wire_out: int) -> None:
     with last_resort.watching():
         async with trio.open_nursery() as nursery:
             await nursery.start(cancel_on_signal, scope)
+            if os.isatty(wire_in):
+                click.echo(f"{server.name}: serving this terminal; Ctrl-C stops it", err=True)
             with scope:
                 await server.serve_wire(_WatchedWire(wire, last_resort.begin))
             nursery.cancel_scope.cancel("the wire has ended")

@@ -12,7 +12,7 @@ import msgspec
 import trio
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ..runtime.jsonrpc import encode
@@ -35,6 +35,12 @@ __all__ = ["CallView", "call_view", "print_json", "print_result", "print_tools",
 
 _FRAME: Final = 0.1
 """Seconds from one picture of a live display to the next."""
+_WIDE: Final = 80
+"""Columns of a terminal from which on a bar is a long one."""
+_BAR: Final = 24
+"""Columns of a long bar."""
+_DEFAULT: Final = 24
+"""Characters shown of a parameter's default."""
 _LINE_INTERVAL: Final = 1.0
 """Least seconds between two progress lines where there is no live display."""
 
@@ -67,7 +73,7 @@ def print_tools(tools: Sequence[Tool]) -> None:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 3, 1, 0), header_style="dim")
     table.add_column("tool", no_wrap=True, style="bold cyan")
-    table.add_column("parameters")
+    table.add_column("parameters", overflow="fold")
     table.add_column("what it does")
     for tool in tools:
         lines = [Text(printable(line)) for line in _parameters(tool)]
@@ -91,7 +97,8 @@ def _parameters(tool: Tool) -> list[str]:
         optional = "" if name in required else "?"
         line = f"{name}{optional}: {type_name(parameter, schema)}"
         if isinstance(parameter, dict) and parameter.get("default") is not None:
-            line += f" = {encode(parameter['default']).decode()}"
+            default = encode(parameter["default"]).decode()
+            line += f" = {default if len(default) <= _DEFAULT else default[:_DEFAULT] + '…'}"
         lines.append(line)
     return lines
 
@@ -156,17 +163,23 @@ def call_view(name: str) -> Iterator[CallView]:
     progress = Progress(
         TextColumn("{task.description}", style="bold", markup=False),
         TextColumn("{task.fields[how]}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=_BAR if console.width >= _WIDE else _BAR // 2),
         TextColumn("{task.fields[count]}", style="progress.percentage"),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}", style="dim", markup=False),
+        TextColumn("{task.fields[note]}", style="dim", markup=False, table_column=_the_rest()),
         console=console,
         auto_refresh=False,
         get_time=trio.current_time,
+        expand=True,
         redirect_stdout=False,  # only what goes to standard error must make room for the line
     )
     with progress:
         yield _LiveView(progress, printable(name))
+
+
+def _the_rest() -> Column:
+    """What the other columns leave over: a long text does not take it from them."""
+    return Column(ratio=1, no_wrap=True, overflow="ellipsis")
 
 
 class _PlainView:

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+import click
+
 from ..client import Client, connect
 from ..runtime.errors import ConnectionLost, IncompatibleServer, ServerError, TrioMcpError
 from .failure import USAGE, CommandError
@@ -77,12 +79,18 @@ async def connected(
 def _configure_logging(verbose: bool) -> None:
     logging.basicConfig(format="trio-mcp: %(message)s")
     if verbose:
-        said = logging.StreamHandler()
-        said.terminator = ""  # pieces come as the server wrote them, with its line ends
         logger = logging.getLogger("trio_mcp.server_stderr")
-        logger.addHandler(said)
+        logger.addHandler(_Repeat())
         logger.setLevel(logging.DEBUG)
         logger.propagate = False
+
+
+class _Repeat(logging.Handler):
+    """Shows what a server writes to its standard error as it comes: pieces, not lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.args, tuple):
+            click.echo(record.args[-1], err=True, nl=False)
 
 
 def _lost(error: ConnectionLost) -> CommandError:

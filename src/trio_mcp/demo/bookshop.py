@@ -44,9 +44,7 @@ rebuilds: set[int] = set()
 
 
 @server.tool
-async def order_book(
-    title: str, ctx: Context, pay_by: Literal["card", "transfer"] = "card"
-) -> str:
+async def order_book(title: str, ctx: Context, pay_by: Literal["card", "transfer"] = "card") -> str:
     """Hold a copy of a book while the customer pays for it.
 
     :param title: which book.

@@ -23,7 +23,7 @@ LONG_LIST: Final = TITLES * 10
 class PlannedCall:
     """One call. Times are in seconds.
 
-    ``leaves_after``: the customer cancels, that long after the first sign of progress: then there is
+    ``leaves_after``: the customer cancels, that long after the first sign of progress, so there is
     no doubt that the work had begun. ``timeout`` and ``max_timeout`` are the client's.
     """
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..client import Client, ToolCall, connect
-from ..runtime.errors import CallCancelled, CallTimeout, ServerError
+from ..runtime.errors import CallTimeout, ServerError
 from ..runtime.lifecycle import State
 from ..runtime.limits import Limits
 from ..runtime.models.content import TextContent
@@ -24,7 +24,7 @@ from .plan import PlannedCall, plan
 
 __all__ = ["visit"]
 
-BOOKSHOP: Final = Path(__file__).with_name("bookshop.py")
+BOOKSHOP: Final = str(Path(__file__).with_name("bookshop.py"))
 
 
 async def visit() -> int:
@@ -91,10 +91,10 @@ async def _outcome(
         async for update in call.progress:
             row.update = update
             has_begun.set()
+        if call.cause is not None:  # cancelled: there will be no result
+            await _stopped(client, call)
+            return "stopped", ""
         result = await call.result()
-    except CallCancelled:
-        await _stopped(client, call)
-        return "stopped", ""
     except CallTimeout as error:
         return "timed out", f"{error.limit} of {error.seconds:g} s"
     except ServerError as error:

@@ -1,9 +1,9 @@
 """A stdio server that misbehaves in one chosen way, for tests of the client.
 
-``python tests/peers/stubs/misbehaving.py BEHAVIOUR [ARGUMENT …]``: the behaviour is one of the public
-functions below. It speaks the protocol by hand and blocks wherever it reads or writes, and it starts
-fast. But for what its behaviour says it answers discovery and the tools ``echo(text)`` and ``pid()``,
-and ends at the end of its stdin.
+``python tests/peers/stubs/misbehaving.py BEHAVIOUR [ARGUMENT …]``: the behaviour is one of the
+functions below. It speaks the protocol by hand and blocks wherever it reads or writes, and it
+starts fast. But for what its behaviour says it answers discovery and the tools ``echo(text)`` and
+``pid()``, and ends at the end of its stdin.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def unusual() -> Iterator[tuple[str, Message]]:
                 yield name, message
 
 
-# Servers that do not answer, or not in this protocol ------------------------------------------------
+# Servers that do not answer, or not in this protocol ----------------------------------------------
 
 
 def fine() -> None:
@@ -168,7 +168,8 @@ def oddly() -> None:
         if name == "prints":
             write(b"Listening on port 3000\n\n\xff\xfe\n[1, 2]\nnull\n")
         if name == "pretty":
-            write(json.dumps({"jsonrpc": "2.0", "id": 1, "result": {}}, indent=2).encode() + b"\n")
+            reply = {"jsonrpc": "2.0", "id": request_id, "result": DISCOVERY}
+            write(json.dumps(reply, indent=2).encode() + b"\n")
         if name == "framed":
             body = json.dumps({"jsonrpc": "2.0", "id": 10**6, "result": {}}).encode()
             write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
@@ -239,9 +240,10 @@ def deaf(go_on: str, record: str) -> None:
 
 
 def hangs_up_stdin() -> None:
-    """After discovery it closes its stdin, and lives on."""
-    usual(json.loads(sys.stdin.buffer.readline()))
+    """Having read the first request it closes its stdin, answers, and lives on."""
+    message = json.loads(sys.stdin.buffer.readline())
     os.close(0)
+    usual(message)
     while True:
         time.sleep(60)
 

@@ -1,0 +1,118 @@
+"""The bookshop over stdio: a server as an application would write it, for interoperability tests.
+
+Run it as ``python tests/peers/bookshop_server.py``.
+
+| tool | what it does |
+| --- | --- |
+| `order_book(title, seconds)` | holds a copy for so long, and always releases the hold |
+| `rebuild_index(titles)` | in a thread: reports progress for each title |
+| `stock(title)` | structured content: the number of copies |
+| `refuse()`, `crash()` | fail: by the shop's own rules, or by a bug |
+
+What happens is appended to the file that ``PEER_LOG`` names: ``hold TITLE``, ``release TITLE``. The
+journal's records go to the file that ``JOURNAL_LOG`` names, as lines of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+import attrs
+import trio
+
+from trio_mcp import Context, Record, Server, ToolError
+
+__all__ = ["server"]
+
+server = Server("bookshop", version="1.0.0", instructions="Ask for books by their title.")
+
+
+@attrs.frozen
+class Stock:
+    """How many copies there are."""
+
+    title: str
+    copies: int
+
+
+@server.tool
+async def order_book(title: str, ctx: Context, seconds: float = 0) -> str:
+    """Hold a copy of a book while the customer pays for it."""
+    _note("PEER_LOG", f"hold {title}")
+    try:
+        await trio.sleep(seconds)
+        return f"Ordered {title!r}."
+    finally:
+        with ctx.cleanup(5):
+            await trio.sleep(0.01)
+            _note("PEER_LOG", f"release {title}")
+
+
+@server.tool
+def rebuild_index(titles: list[str], ctx: Context) -> str:
+    """Index all books anew."""
+    for done, title in enumerate(titles, 1):
+        ctx.check_cancelled()
+        ctx.progress(done, len(titles), title)
+    return f"Indexed {len(titles)} books."
+
+
+@server.tool
+async def stock(title: str) -> Stock:
+    """How many copies of a book there are."""
+    return Stock(title, len(title))
+
+
+@server.tool
+async def refuse() -> str:
+    """Fail by the shop's own rules."""
+    raise ToolError("the shop is closed; try again tomorrow")
+
+
+@server.tool
+async def crash() -> str:
+    """Fail by a bug."""
+    raise RuntimeError("the secret of the shop")
+
+
+def _note(variable: str, line: str) -> None:
+    path = os.environ.get(variable)
+    if path:
+        with open(path, "a", encoding="utf-8") as log:
+            log.write(line + "\n")
+
+
+def _line(record: Record) -> str:
+    cause = record.cause
+    return json.dumps(
+        {
+            "id": record.request_id,
+            "target": record.target,
+            "state": record.state.name,
+            "source": cause.source.name if cause is not None else None,
+            "reason": cause.reason if cause is not None else None,
+            "cleanup": record.cleanup,
+            "peer": record.peer,
+        }
+    )
+
+
+async def _write_journal(
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    with server.journal.subscribe() as records:
+        task_status.started()
+        async for record in records:
+            _note("JOURNAL_LOG", _line(record))
+
+
+async def main() -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_write_journal)
+        await server.serve_stdio()
+        nursery.cancel_scope.cancel("nobody is left to serve")
+
+
+if __name__ == "__main__":
+    trio.run(main)

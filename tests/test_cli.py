@@ -1,0 +1,646 @@
+"""The command line, as real processes, on pipes and on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.peers.processes import exit_status
+from tests.peers.raw import RawProcess, call, raw_process, text_of, until
+from tests.peers.terminal import CTRL_C, on_terminal
+
+from trio_mcp.cli.arguments import parse_arguments, type_name
+from trio_mcp.cli.failure import CommandError
+
+COMMAND = [sys.executable, "-m", "trio_mcp"]
+BOOKSHOP = str(Path(__file__).parents[1] / "src" / "trio_mcp" / "demo" / "bookshop.py")
+
+SHOP = """
+    import atexit, sys
+    import trio
+    from trio_mcp import Context, Server, ToolError
+
+    print("printed at import")
+    atexit.register(print, "printed at exit")
+    server = Server("shop", version="1.0.0")
+
+    @server.tool
+    async def add(a: int, b: int = 2) -> int:
+        '''Add two numbers.'''
+        return a + b
+
+    @server.tool
+    async def echo(text: str, loud: bool = False) -> str:
+        '''Say it back.'''
+        print("printed by a tool")
+        return text.upper() if loud else text
+
+    @server.tool
+    async def tick(n: int, dt: float, ctx: Context) -> str:
+        '''Report progress.'''
+        try:
+            for done in range(1, n + 1):
+                ctx.progress(done, n, f"tick {done}")
+                await trio.sleep(dt)
+            return "ticked"
+        finally:
+            with ctx.cleanup(1):
+                await trio.sleep(0.05)
+                print("cleaned up", file=sys.stderr)
+
+    @server.tool
+    async def fail(how: str = "tool") -> str:
+        if how == "crash":
+            print("last words", file=sys.stderr)
+            import os; os._exit(7)
+        if how == "bug":
+            raise RuntimeError("secret")
+        raise ToolError("the shop is closed")
+"""
+
+STUCK = """
+    import threading, time
+    import trio
+    from trio_mcp import Limits, Server
+
+    limits = Limits(drain=0.1, longest_cleanup=0.2, cleanup=0.1)
+    server = Server("stuck", version="1", limits=limits)
+
+    @server.tool
+    async def shield() -> None:
+        with trio.CancelScope(shield=True):
+            print("here", flush=True)
+            await trio.sleep_forever()
+
+    @server.tool
+    async def block() -> None:
+        print("here", flush=True)
+        while True:
+            time.sleep(1000)
+
+    @server.tool
+    async def leave_thread() -> str:
+        threading.Thread(target=time.sleep, args=(1000,), name="mine").start()
+        print("here", flush=True)
+        return "left"
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    return write(tmp_path, "shop.py", SHOP)
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def run(*words: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+        cwd=cwd,
+    )
+
+
+def only_line(text: str) -> str:
+    """The one line there is; nothing looks like a traceback."""
+    (line,) = text.splitlines()
+    return line
+
+
+# The whole ----------------------------------------------------------------------------------------
+
+
+def test_version() -> None:
+    result = run("--version")
+    assert (result.returncode, result.stdout) == (0, "trio-mcp 0.1.0\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "trio-mcp call server.py add a=1 b=2"),
+        (("run",), "FILE.py[:NAME]"),
+        (("tools",), "TARGET says how to launch the server"),
+        (("call",), "124  timed out"),
+        (("demo",), "nothing left over"),
+    ],
+)
+def test_help(words: tuple[str, ...], said: str) -> None:
+    result = run(*words, "--help")
+    assert result.returncode == 0
+    assert said in " ".join(result.stdout.split()) or said in result.stdout
+
+
+# run: loading -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "text", "said"),
+    [
+        ("absent.py", "", "there is no file 'absent.py'"),
+        ("it", "", "'it' is no FILE.py or FILE.py:NAME"),
+        ("it.py", "x = 1", "it.py has no server"),
+        ("it.py", "a = S('a', version='1'); b = S('b', version='1')", "several servers: a, b;"),
+        ("it.py:c", "a = S('a', version='1')", "no server named 'c'; the servers in it: a"),
+    ],
+)
+def test_run_says_what_is_wrong_with_a_file(
+    tmp_path: Path, word: str, text: str, said: str
+) -> None:
+    write(tmp_path, "it.py", f"from trio_mcp import Server as S\n{text}")
+    result = run("run", word, cwd=tmp_path)
+    assert said in only_line(result.stderr)
+    assert (result.returncode, result.stdout) == (2, "")
+
+
+def test_run_shows_the_traceback_of_the_file_and_nothing_of_ours(tmp_path: Path) -> None:
+    write(tmp_path, "it.py", "def f():\n    return 1 / 0\nf()")
+    result = run("run", "it.py", cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == (
+        "trio-mcp: cannot load it.py: ZeroDivisionError: division by zero"
+    )
+    assert "return 1 / 0" in result.stderr
+    assert "loading.py" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("it.py", "from neighbour import name; a = b = Server(name, version='1')"),
+        ("it.py:b", "a = Server('a', version='1'); b = Server('b', version='1')"),
+        (
+            "json.py",
+            "import json; json.dumps(1); a = Server('a', version='1')",
+        ),  # a taken name
+        ("it.py", "import sys; assert sys.argv[1:] == []; a = Server('a', version='1')"),
+        ("it.py", "assert __name__ == 'it'; import it; a = Server('a', version='1')"),
+    ],
+)
+def test_run_finds_the_server(tmp_path: Path, word: str, text: str) -> None:
+    write(tmp_path, "neighbour.py", "name = 'x'")
+    write(tmp_path, word.partition(":")[0], f"from trio_mcp import Server\n{text}")
+    result = run("run", tmp_path / word, cwd=Path("/"))
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+# run: serving -------------------------------------------------------------------------------------
+
+
+async def test_run_keeps_the_wire_clean_from_the_first_import_to_the_exit(shop: Path) -> None:
+    async with raw_process([*COMMAND, "run", str(shop)]) as peer:
+        await peer.send(call(1, "echo", text="wire"))
+        assert text_of(await peer.answer(1)) == "wire"
+        await peer.send_stream.aclose()
+        with pytest.raises(EOFError) as ended:
+            await peer.receive()
+        assert ended.value.args == (b"",)
+        assert await exit_status(peer.process, 5) == 0
+        await until(lambda: b"printed at exit" in peer.stderr)
+    assert b"printed at import" in peer.stderr
+    assert b"printed by a tool" in peer.stderr
+
+
+@pytest.mark.parametrize("how", ["eof", "SIGTERM", "SIGINT"])
+async def test_run_stops_with_status_0_and_cleans_up(shop: Path, how: str) -> None:
+    async with raw_process([*COMMAND, "run", str(shop)]) as peer:
+        await peer.send(call(1, "tick", token=1, n=1000, dt=1))
+        await peer.receive()  # progress: it runs
+        await stop(peer, how)
+        assert await exit_status(peer.process, 5) == 0
+        await until(lambda: b"cleaned up" in peer.stderr)
+
+
+@pytest.mark.parametrize("how", ["eof", "SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(
+    ("tool", "left"),
+    [
+        ("shield", "exchange tools/call shield: cancelling"),
+        ("block", "time.sleep(1000)"),
+        ("leave_thread", "thread 'mine', which is no daemon"),
+    ],
+)
+async def test_run_ends_in_bounded_time_whatever_handlers_do(
+    tmp_path: Path, tool: str, left: str, how: str
+) -> None:
+    file = write(tmp_path, "stuck.py", STUCK)
+    async with raw_process([*COMMAND, "run", str(file)]) as peer:
+        await peer.send(call(1, tool))
+        await until(lambda: b"here" in peer.stderr)
+        began = trio.current_time()
+        await stop(peer, how)
+        assert await exit_status(peer.process, 5) == 1
+        assert trio.current_time() - began < 2
+        await until(lambda: left.encode() in peer.stderr)
+
+
+async def stop(peer: RawProcess, how: str) -> None:
+    if how == "eof":
+        await peer.send_stream.aclose()
+    else:
+        peer.process.send_signal(signal.Signals[how])
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+async def test_run_logs_the_journal_only_if_verbose(shop: Path, verbose: bool) -> None:
+    async with raw_process([*COMMAND, "run", str(shop), *["-v"] * verbose]) as peer:
+        await peer.send(call(1, "tick", token=1, n=1000, dt=1))
+        await peer.receive()
+        await peer.send_stream.aclose()
+        assert await exit_status(peer.process, 5) == 0
+        await until(lambda: b"printed at exit" in peer.stderr)
+    assert (b"INFO trio_mcp.journal: server #1 id=1" in peer.stderr) is verbose
+
+
+def test_run_on_a_terminal_says_how_to_stop(shop: Path) -> None:
+    with on_terminal([*COMMAND, "run", str(shop)]) as terminal:
+        terminal.until("serving this terminal; Ctrl-C stops it")
+        terminal.type(CTRL_C)
+        assert terminal.end() == 0
+
+
+# tools --------------------------------------------------------------------------------------------
+
+
+def test_tools_prints_a_line_for_each_tool(shop: Path) -> None:
+    result = run("tools", shop)
+    assert result.returncode == 0
+    assert result.stdout.splitlines() == [
+        "add(a: integer, b?: integer = 2)  Add two numbers.",
+        "echo(text: string, loud?: boolean = false)  Say it back.",
+        "tick(n: integer, dt: number)  Report progress.",
+        'fail(how?: string = "tool")',
+    ]
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tools", "--json", BOOKSHOP],
+        ["tools", f"{BOOKSHOP}:server", "--json"],
+        ["tools", "--json", f"{sys.executable} -m trio_mcp run '{BOOKSHOP}'"],
+        ["tools", "--json", "--", sys.executable, BOOKSHOP],
+    ],
+)
+def test_tools_launches_whatever_serves_and_prints_json(words: list[str]) -> None:
+    result = run(*words)
+    assert result.returncode == 0
+    tools = {tool["name"]: tool for tool in json.loads(result.stdout)}
+    assert tools["order_book"]["inputSchema"]["required"] == ["title"]
+
+
+def test_tools_prints_a_table_on_a_terminal() -> None:
+    with on_terminal([*COMMAND, "tools", BOOKSHOP]) as terminal:
+        assert terminal.end() == 0
+    first = terminal.seen.splitlines()[0]
+    assert first.split() == ["tool", "parameters", "what", "it", "does"]
+    assert 'pay_by?: "card" or "transfer" = "card"' in terminal.seen
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["absent.py"], 2, "there is no file 'absent.py'"),
+        (["no-such-program --fast"], 1, "cannot launch 'no-such-program': No such file"),
+        (["--", "no-such-program"], 1, "cannot launch 'no-such-program': No such file"),
+        (["true"], 1, "the server closed the connection (exit status 0)"),
+        (["http://localhost/mcp"], 2, "no transport for addresses yet"),
+        (["python 'unbalanced"], 2, "is no command line: No closing quotation"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_one_line(
+    tmp_path: Path, words: list[str], status: int, said: str
+) -> None:
+    result = run("tools", *words, cwd=tmp_path)
+    assert said in only_line(result.stderr)
+    assert (result.returncode, result.stdout) == (status, "")
+
+
+def test_an_incompatible_server_is_one_line(tmp_path: Path) -> None:
+    answer = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "Method not found"}}
+    old = write(tmp_path, "old", f"#!/bin/sh\nread line; echo '{json.dumps(answer)}'; read line\n")
+    old.chmod(0o755)
+    result = run("tools", "./old", cwd=tmp_path)
+    assert result.returncode == 1
+    assert only_line(result.stderr).startswith("trio-mcp: cannot use './old': the server refused")
+
+
+def test_control_characters_of_a_server_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "evil.py",
+        r"""
+        from trio_mcp import Context, Server
+        server = Server("evil", version="1")
+
+        @server.tool(description="\x1b]0;owned\x07 [red]tool")
+        async def evil(ctx: Context) -> str:
+            ctx.progress(1, 2, "\x1b]0;owned\x07")
+            return "\x1b]0;owned\x07 [red]result"
+        """,
+    )
+    for words in (["tools", "evil.py"], ["call", "evil.py", "evil"]):
+        with on_terminal([*COMMAND, *words], cwd=tmp_path) as terminal:
+            assert terminal.end() == 0
+        assert "owned" in terminal.seen
+        assert "[red]" in terminal.seen
+        assert "\x1b]" not in terminal.raw
+        assert "\x07" not in terminal.raw
+
+
+# call: arguments ----------------------------------------------------------------------------------
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "s": {"type": "string"},
+        "i": {"type": "integer"},
+        "n": {"type": "number"},
+        "b": {"type": "boolean"},
+        "l": {"type": "array", "items": {"type": "string"}},
+        "o": {"type": "object"},
+        "s_or_null": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "l_or_null": {"type": ["array", "null"]},
+        "choice": {"enum": ["a", "b"]},
+        "level": {"enum": [1, 2]},
+        "any": {},
+        "named": {"$ref": "#/$defs/Named"},
+        "loop": {"$ref": "#/$defs/Loop"},
+    },
+    "$defs": {"Named": {"type": "integer"}, "Loop": {"$ref": "#/$defs/Loop"}},
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("s=x", "x"),
+        ("s=5", "5"),
+        ("s=", ""),
+        ("s=a=b", "a=b"),
+        ("s=http://x:=y", "http://x:=y"),
+        ('s="quoted"', '"quoted"'),
+        ("i=-5", -5),
+        ("n=1", 1),
+        ("n=1.5", 1.5),
+        ("b=true", True),
+        ('l=["a", "b"]', ["a", "b"]),
+        ('o={"a": 1}', {"a": 1}),
+        ("s_or_null=null", "null"),
+        ("s_or_null:=null", None),
+        ("l_or_null=null", None),
+        ("choice=a", "a"),
+        ("level=2", 2),
+        ("any=5", 5),
+        ("any=five", "five"),
+        ("named=5", 5),
+        ("loop=5", 5),
+        ("i:=5", 5),
+    ],
+)
+def test_values_become_what_the_schema_asks_for(word: str, value: Any) -> None:
+    (found,) = parse_arguments([word], SCHEMA).values()
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["i=five"], "i=five: expected an integer"),
+        (["i=1.5"], "i=1.5: expected an integer, this is a number"),
+        (["i=true"], "i=true: expected an integer, this is a boolean"),
+        (["i="], "i=: expected an integer"),
+        (["n=NaN"], "n=NaN: expected a number"),
+        (["b=yes"], "b=yes: expected true or false"),
+        (["l=a"], 'l=a: expected an array like \'["a", "b"]\''),
+        (["o=[]"], "o=[]: expected an object like '{\"a\": 1}', this is an array"),
+        (["s:=x"], "s:=x: this is no JSON"),
+        (["word"], "'word' is no argument; write key=value, or key:=JSON"),
+        (["=x"], "'=x' is no argument"),
+        (["s=1", "s=2"], "s is given twice"),
+        (["t=1"], "there is no parameter 't'; the tool takes s, i, n"),
+    ],
+)
+def test_a_wrong_argument_is_named(words: list[str], said: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        parse_arguments(words, SCHEMA)
+    assert refused.value.message.startswith(said)
+    assert refused.value.exit_code == 2
+
+
+def test_missing_arguments_are_named_and_open_schemas_are_open() -> None:
+    with pytest.raises(CommandError, match="missing: a, b; the tool takes no arguments"):
+        parse_arguments([], {"required": ["a", "b"]})
+    assert parse_arguments(["x=1"], {"type": "object"}) == {"x": 1}
+
+
+def test_types_are_named_in_a_few_words() -> None:
+    names = {name: type_name(schema, SCHEMA) for name, schema in SCHEMA["properties"].items()}
+    assert names["l"] == "array of string"
+    assert names["s_or_null"] == "string or null"
+    assert names["choice"] == '"a" or "b"'
+    assert names["any"] == names["loop"] == "any"
+    assert names["named"] == "integer"
+
+
+# call: results and states -------------------------------------------------------------------------
+
+
+def test_call_prints_the_result_on_stdout_and_how_it_stands_on_stderr(shop: Path) -> None:
+    result = run("call", shop, "add", "a=1")
+    assert (result.returncode, result.stdout) == (0, "3\n")
+    assert result.stderr == "add: running\nadd: done\n"
+
+
+def test_call_with_a_command_after_dashes(shop: Path) -> None:
+    result = run("call", "echo", "text=5", "loud=true", "--", sys.executable, "-m", "trio_mcp",
+                 "run", str(shop))  # fmt: skip
+    assert (result.returncode, result.stdout) == (0, "5\n")
+
+
+def test_call_prints_the_whole_result_as_json(shop: Path) -> None:
+    result = run("call", "--json", shop, "add", "a=1", "b:=2")
+    assert json.loads(result.stdout)["structuredContent"] == 3
+
+
+def test_call_prints_progress(shop: Path) -> None:
+    result = run("call", shop, "tick", "n=3", "dt=0.1")
+    assert (result.returncode, result.stdout) == (0, "ticked\n")
+    lines = result.stderr.splitlines()
+    assert (lines[0], lines[-1]) == ("tick: running", "tick: done")
+    assert "tick: 1/3 tick 1" in lines
+    assert lines[-2] == "tick: 3/3 tick 3"  # the newest is not lost
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "out", "err"),
+    [
+        (["fail"], 1, "the shop is closed", "fail: failed"),
+        (["fail", "how=bug"], 1, "", "trio-mcp: Internal error"),
+        (["fail", "how=crash"], 1, "", "the server closed the connection (exit status 7)"),
+        (["fail", "how=crash"], 1, "", "  | last words"),
+        (["ad", "a=1"], 2, "", "no tool 'ad'; did you mean add?"),
+        (["zzz"], 2, "", "no tool 'zzz'; it has add, echo, tick, fail"),
+        (["add"], 2, "", "trio-mcp: missing: a; the tool takes a, b"),
+        (["add", "a=x"], 2, "", "trio-mcp: a=x: expected an integer"),
+        (["tick", "n=9", "dt=9", "--timeout", "0.3"], 124, "", "timed out: timeout of 0.3 s"),
+        (["tick", "n=99", "dt=0.1", "--max-timeout", "0.4"], 124, "", "max_timeout of 0.4 s"),
+        (["tick", "n=9", "dt=9", "--cancel-after", "0.3"], 130, "", "tick: stopped"),
+        (["add", "a=1", "--cancel-after", "9"], 0, "3", "add: done"),
+        (["add", "a=1", "--timeout", "0"], 2, "", "must be more than 0 seconds"),
+        ([], 2, "", "Missing TOOL"),
+    ],
+)
+def test_exit_statuses_of_call(
+    shop: Path, words: list[str], status: int, out: str, err: str
+) -> None:
+    result = run("call", shop, *words)
+    assert (result.returncode, result.stdout.strip()) == (status, out)
+    assert err in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_cancelling_and_stopped_are_two_states(shop: Path) -> None:
+    result = run("call", "-v", shop, "tick", "n=9", "dt=9", "--cancel-after", "0.3")
+    lines = result.stderr.splitlines()
+    first = lines.index("tick: cancelling: --cancel-after 0.3")
+    assert "tick: stopped" in lines[first + 1 :]
+    assert any(line.endswith("cleaned up") for line in lines[first:])  # and so it has, over there
+
+
+def test_verbose_shows_the_servers_log(shop: Path) -> None:
+    assert "secret" not in run("call", shop, "fail", "how=bug").stderr
+    assert "RuntimeError: secret" in run("call", "-v", shop, "fail", "how=bug").stderr
+
+
+def test_a_locale_without_letters_for_the_result_is_no_failure(shop: Path) -> None:
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    words = [*COMMAND, "call", str(shop), "echo", 'text:="caf\\u00e9"']
+    result = subprocess.run(words, capture_output=True, timeout=20, check=False, env=env)
+    assert (result.returncode, result.stdout) == (0, "café\n".encode())
+
+
+def test_nothing_is_left_open(shop: Path) -> None:
+    env = {**os.environ, "PYTHONDEVMODE": "1", "PYTHONWARNINGS": "error"}
+    for words in (["tools"], ["call", "-v", "echo", "text=x"]):
+        command = [*COMMAND, *words, "--", *COMMAND, "run", str(shop)]
+        result = subprocess.run(command, capture_output=True, timeout=20, check=False, env=env)
+        assert b"Warning" not in result.stderr
+        assert result.returncode == 0
+
+
+# call: on a terminal ------------------------------------------------------------------------------
+
+
+def test_call_shows_a_bar_on_a_terminal(shop: Path) -> None:
+    with on_terminal([*COMMAND, "call", str(shop), "tick", "n=3", "dt=0.2"]) as terminal:
+        terminal.until("running")
+        terminal.until("2/3")
+        assert terminal.end() == 0
+    assert "━" in terminal.seen
+    assert terminal.seen.endswith("ticked\r\n")
+
+
+def test_ctrl_c_cancels_the_call(shop: Path) -> None:
+    with on_terminal([*COMMAND, "call", "-v", str(shop), "tick", "n=99", "dt=0.2"]) as terminal:
+        terminal.until("2/99")
+        terminal.type(CTRL_C)
+        terminal.until("cancelling")
+        terminal.until("stopped")
+        assert terminal.end() == 130
+    assert terminal.seen.index("cancelling") < terminal.seen.index("stopped")
+    assert "cleaned up" in terminal.seen
+
+
+def test_a_second_ctrl_c_leaves_at_once(tmp_path: Path) -> None:
+    patient = STUCK.replace("cleanup=0", "cleanup=30")
+    file = write(tmp_path, "stuck.py", patient)
+    with on_terminal([*COMMAND, "call", "-v", str(file), "shield"]) as terminal:
+        terminal.until("here")
+        terminal.type(CTRL_C)
+        terminal.until("stopped")
+        began = time.monotonic()
+        terminal.type(CTRL_C)
+        assert terminal.end() == 130
+        assert time.monotonic() - began < 1.5  # not exit_wait and terminate_wait
+
+
+def test_a_call_is_not_stopped_before_the_server_has_been_told(tmp_path: Path) -> None:
+    result = {"supportedVersions": ["2026-07-28"], "capabilities": {}, "resultType": "complete"}
+    caching = {"ttlMs": 0, "cacheScope": "private"}
+    tool = {"name": "echo", "inputSchema": {"type": "object"}}
+    tools = {"tools": [tool], "resultType": "complete"}
+    write(
+        tmp_path,
+        "deaf.py",
+        f"""
+        import json, sys, time
+        for result in ({result | caching}, {tools | caching}):
+            message = {{"jsonrpc": "2.0", "id": json.loads(input())["id"], "result": result}}
+            print(json.dumps(message), flush=True)
+        print(sys.stdin.buffer.raw.read(1), file=sys.stderr, flush=True)
+        time.sleep(99)
+        """,
+    )
+    text = "x" * 120_000  # more than a pipe holds
+    words = ["call", "-v", f"{sys.executable} deaf.py", "echo", f"text={text}"]
+    with on_terminal([*COMMAND, *words], cwd=tmp_path) as terminal:
+        terminal.until("b'{'")
+        terminal.type(CTRL_C)
+        terminal.until("cancelling")
+        time.sleep(0.5)
+        terminal.type(CTRL_C)
+        assert terminal.end() == 130
+    assert "stopped" not in terminal.seen
+
+
+def test_ctrl_c_ends_a_command_that_is_still_connecting() -> None:
+    with on_terminal([*COMMAND, "tools", "-v", "sh -c 'echo here >&2; sleep 99'"]) as terminal:
+        terminal.until("here")
+        terminal.type(CTRL_C)
+        assert terminal.end(5) == 130
+
+
+def test_sigterm_cancels_the_call_too(shop: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "call", str(shop), "tick", "n=99", "dt=0.2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr is not None
+        while "1/99" not in process.stderr.readline():
+            pass
+        process.terminate()
+        rest = process.stderr.read()
+    assert rest.splitlines()[-2:] == ["tick: cancelling: SIGTERM", "tick: stopped"]
+    assert process.returncode == 143
+
+
+def test_a_reader_that_leaves_is_no_traceback() -> None:
+    reading = f"{sys.executable} -m trio_mcp tools {BOOKSHOP} | true"
+    result = subprocess.run(
+        ["sh", "-c", reading], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (result.stdout, result.stderr) == ("", "")

@@ -1,0 +1,45 @@
+"""Every example runs, from anywhere, without a complaint."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PROGRAMS = sorted(
+    path.name for path in EXAMPLES.glob("*.py") if 'if __name__ == "__main__"' in path.read_text()
+)
+
+
+def run(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / name],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        cwd=folder,
+    )
+
+
+def test_there_are_examples() -> None:
+    assert {"echo_client.py", "echo_server.py"} <= set(PROGRAMS)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_example_runs(name: str, tmp_path: Path) -> None:
+    result = run(name, tmp_path)
+    assert result.stderr == ""
+    assert result.returncode == 0
+
+
+def test_the_echo_client_hears_progress_and_stops_a_call(tmp_path: Path) -> None:
+    lines = run("echo_client.py", tmp_path).stdout.splitlines()
+    assert lines[0] == "ProgressUpdate(progress=0, total=3, message='ahoy')"
+    assert "ahoy ahoy ahoy" in lines[3]
+    assert lines[4] == "ProgressUpdate(progress=0, total=1000, message='ahoy')"
+    assert lines[-1] == "stopped"
