@@ -25,7 +25,7 @@ import pathlib
 import types
 import typing
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Union, cast, get_args, get_origin
 
 import attrs
 import msgspec
@@ -202,7 +202,7 @@ class Translation:
             if complaint := _complaint(member):
                 raise UnsupportedAnnotation(complaint)
         members.sort(key=_takes_any_string)
-        choice = _AnyInstance("Choice", (Choice,), {"members": tuple(members)})
+        choice = cast(type[Choice], _AnyInstance("Choice", (Choice,), {"members": tuple(members)}))
         self.choices.append(choice)
         self.custom = True
         return choice

@@ -71,8 +71,13 @@ class Context:
 
         Inside it awaits work although the request is cancelled. After ``seconds`` it is cancelled
         itself, execution goes on after the block, and the journal says ``timed out``. Raises
-        ``ValueError`` unless ``0 < seconds <= Limits.longest_cleanup``: no shield without a bound.
+        ``ValueError`` unless ``0 < seconds <= Limits.longest_cleanup``: no shield without a bound;
+        and ``RuntimeError`` in a thread, which has nothing to await.
         """
+        if threading.get_ident() != self._exchange.core.thread:
+            raise RuntimeError(
+                "cleanup() is for async code; in a thread, a plain 'finally' will do"
+            )
         longest = self._exchange.core.limits.longest_cleanup
         if not (0 < seconds <= longest) or math.isnan(seconds):
             raise ValueError(

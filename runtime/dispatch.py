@@ -60,7 +60,6 @@ class Dispatcher:
         self.threads = ThreadPool(limits.threads)
         self.connections: set[Connection] = set()
         self.inflight = 0
-        self.draining = False
         self.thread = threading.get_ident()
         self._token: trio.lowlevel.TrioToken | None = None
         self._began_at = 0.0
@@ -85,21 +84,25 @@ class Dispatcher:
 
     def admit(self) -> ProtocolError | None:
         """Whether one more request may start; otherwise the error to answer it with."""
-        if self.draining:
-            return self.shutting_down()
         if self.inflight >= self.limits.exchanges:
             return self.overloaded("the server", self.limits.exchanges)
         return None
 
     def shutting_down(self) -> ProtocolError:
-        return ProtocolError(ErrorCode.SHUTTING_DOWN, "The server is shutting down")
+        return ProtocolError(
+            ErrorCode.SHUTTING_DOWN, "The server is shutting down", self._retry_later()
+        )
 
     def overloaded(self, who: str, bound: int) -> ProtocolError:
         return ProtocolError(
             ErrorCode.OVERLOADED,
             f"Overloaded: {who} has reached its limit of {bound}; try again later",
-            {"retryAfterMs": int(self.limits.retry_after * 1000)},
+            self._retry_later(),
         )
+
+    def _retry_later(self) -> dict[str, int]:
+        """Goes with every refusal, and with no other error: the request has not run."""
+        return {"retryAfterMs": int(self.limits.retry_after * 1000)}
 
     def open(self, request: Request, peer: Peer, reply: Reply, received_at: float) -> Exchange:
         """A new exchange. The transport starts its :meth:`~.Exchange.run` and forgets it later."""
@@ -123,7 +126,7 @@ class Dispatcher:
         era = exchange.era = self.era
         exchange.metadata = metadata = era.read_metadata(request.params)
         exchange.progress_token = metadata.progress_token
-        params = era.read_params(method.params, request.params)
+        params: Any = era.read_params(method.params, request.params)
         return era.write_result(await method.run(Context(exchange), params))
 
     # And back -----------------------------------------------------------------------------------
@@ -168,7 +171,7 @@ class Dispatcher:
         return Scope(
             kind=ScopeKind.SERVER,
             label=self.name,
-            state="draining" if self.draining else "serving",
+            state="serving",
             age=trio.current_time() - self._began_at if below else 0.0,
             children=tuple(below),
         )

@@ -134,26 +134,27 @@ class Exchange(Lifecycle):
     # The task ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve the request. Never raises but for what ends the whole process.
-
-        Cancelling the scope around it (the connection's) unwinds the handler like any Trio task.
-        """
+        """Serve the request. Raises only what belongs to a scope around the connection."""
         result: dict[str, Any] | None = None
         error: BaseException | None = None
         if self._state is State.RUNNING:
             self._started_at = trio.current_time()
             try:
-                async with trio.open_nursery() as nursery:
-                    self._nursery = nursery
-                    try:
-                        result = await self.core.handle(self)
-                    except BaseException as raised:
-                        if _passes_on(raised):
-                            raise
-                        error = raised
-                        nursery.cancel_scope.cancel("the handler raised")
-            except BaseExceptionGroup as group:
-                error = _failure_of(group, error)
+                try:
+                    async with trio.open_nursery() as nursery:
+                        self._nursery = nursery
+                        try:
+                            result = await self.core.handle(self)
+                        except BaseException as raised:
+                            if _passes_on(raised):
+                                raise
+                            error = raised
+                            nursery.cancel_scope.cancel("the handler raised")
+                except BaseExceptionGroup as group:
+                    error = _failure_of(group, error)
+            except BaseException:
+                self._tear_down()
+                raise
             self._note_deadline()
             self._nursery = None
         if self._state is State.RUNNING:
@@ -292,6 +293,15 @@ class Exchange(Lifecycle):
         scope = nursery.cancel_scope
         if scope.deadline <= trio.current_time():
             self.begin_cancel(CancelCause(CancelSource.DEADLINE, None, scope.deadline))
+
+    def _tear_down(self) -> None:
+        """A scope around the connection is going down with all that is in it."""
+        self._nursery = None
+        if self._state is State.RUNNING:
+            cause = CancelCause(CancelSource.DISCONNECT, "torn down", trio.current_time())
+            self.begin_cancel(cause)
+        self.silenced = True
+        self._stopped(None)
 
     def _queue_outcome(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
         core = self.core

@@ -169,7 +169,7 @@ def _about(error: ProtocolError, request_id: RequestId | None) -> ProtocolError:
 
 def id_too_long(request_id: RequestId, id_length: int) -> bool:
     """Whether an id or a token has more than ``id_length`` characters or digits."""
-    if type(request_id) is str:
+    if isinstance(request_id, str):
         return len(request_id) > id_length
     return abs(request_id) >= 10**18 and len(str(request_id)) > id_length
 

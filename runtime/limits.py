@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import attrs
 
 __all__ = ["Limits"]
 
 
-def _positive(_: Limits, attribute: attrs.Attribute[float], value: float) -> None:
+def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"Limits.{attribute.name} must be a finite number above 0, not {value!r}")
 
 
 def _bound(default: float) -> float:
-    return attrs.field(default=default, validator=_positive)  # type: ignore[no-any-return]
+    return attrs.field(default=default, validator=_positive)
 
 
 def _count(default: int) -> int:
-    return attrs.field(  # type: ignore[no-any-return]
-        default=default, validator=[attrs.validators.instance_of(int), _positive]
-    )
+    return attrs.field(default=default, validator=[attrs.validators.instance_of(int), _positive])
 
 
 @attrs.frozen(kw_only=True)
@@ -49,7 +48,8 @@ class Limits:
 
     # Time
     stall: float = _bound(30.0)
-    """How long a peer may read nothing while we have bytes for it; then it is STALLED."""
+    """How long a peer may take to read the next 64 KiB that we have for it, or what there is of
+    them; then it is STALLED."""
     drain: float = _bound(1.0)
     """How long running requests may go on after a shutdown was asked for."""
     cleanup: float = _bound(5.0)

@@ -28,9 +28,9 @@ class ScopeKind(Enum):
 class Scope:
     """One node. Times are seconds; ``deadline`` is on Trio's clock, ``inf`` for none.
 
-    ``state`` is a lifecycle state's value for an exchange; ``serving`` or ``draining`` for a server
-    or connection; ``running``, ``cancelling`` or ``abandoned`` for offloaded work. ``key`` is the
-    exchange's key in the journal, where there is one.
+    ``state`` is a lifecycle state's value for an exchange; ``serving`` for a server; ``serving`` or
+    ``draining`` for a connection; ``running``, ``cancelling`` or ``abandoned`` for offloaded work.
+    ``key`` is the exchange's key in the journal, where there is one.
     """
 
     kind: ScopeKind

@@ -1,4 +1,4 @@
-"""The installed package by itself: ``python -I tests/smoke.py``. Needs nothing of the repository."""
+"""The installed package by itself, without the repository: ``python -I tests/smoke.py``."""
 
 from __future__ import annotations
 

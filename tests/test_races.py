@@ -82,7 +82,7 @@ class Shop:
         self.live = 0
         self.opened = 0
         self.server.tool(self.work)
-        self.server.tool(self.deadline, timeout=5)
+        self.server.tool(timeout=5)(self.deadline)
         core = self.server._core
         really_open = core.open
 
@@ -90,7 +90,7 @@ class Shop:
             self.opened += 1
             return really_open(*args)
 
-        core.open = count_and_open  # type: ignore[method-assign]
+        core.open = count_and_open  # type: ignore[method-assign, assignment]
 
     def door(self, key: str) -> trio.Event:
         return self.doors.setdefault(key, trio.Event())

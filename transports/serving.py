@@ -100,6 +100,7 @@ class ServerConnection:
                             await self._written.wait()
                     nursery.cancel_scope.cancel("the connection has ended")
         finally:
+            self._cancel_all(CancelSource.DISCONNECT)  # none is left, unless we are torn down
             core.connections.discard(self)
             self.ended.set()
             await close_wire(self._channel.wire)

@@ -9,7 +9,6 @@ Specification: *stdio*.
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import signal
@@ -18,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 import trio
 
@@ -31,6 +31,7 @@ __all__ = [
     "cancel_on_signal",
     "divert_stdio",
     "diverted_stdio",
+    "flush_stdio",
     "serve_stdio",
     "stdio_wire",
 ]
@@ -96,7 +97,7 @@ def diverted_stdio() -> Iterator[tuple[int, int]]:
     try:
         yield wire_in, wire_out
     finally:
-        _flush_stdout()  # what was printed meanwhile belongs to standard error
+        flush_stdio()  # what was printed meanwhile belongs to standard error
         os.dup2(wire_in, 0)
         os.dup2(wire_out, 1)
         os.close(wire_in)
@@ -129,20 +130,31 @@ def _stderr_or_nothing() -> int:
 def _lead_stdout_to(target: int) -> None:
     os.dup2(target, 1)
     os.close(target)
-    _flush_stdout()  # what was printed before, and still buffered, must not reach the wire either
+    flush_stdio()  # what was printed before, and still buffered, must not reach the wire either
 
 
-def _flush_stdout() -> None:
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError, AttributeError):
-        # Nobody reads standard error any more, or there is no stdout: that must not stop us, nor
-        # may the bytes be left in the buffer for the wire.
-        if isinstance(sys.stdout, io.TextIOWrapper):
+def flush_stdio() -> None:
+    """Write what Python has buffered for descriptors 1 and 2; drop it if nobody reads there.
+
+    Whatever the buffers kept would be written later: to the wire, or in vain while the interpreter
+    exits, which makes the exit status 120.
+    """
+    for fd, stream in ((1, sys.stdout), (1, sys.__stdout__), (2, sys.stderr), (2, sys.__stderr__)):
+        try:
+            _flush(stream)
+        except OSError:
             nothing = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nothing, 1)
+            os.dup2(nothing, fd)
             os.close(nothing)
-            sys.stdout.flush()
+            _flush(stream)
+
+
+def _flush(stream: TextIO | None) -> None:
+    try:
+        if stream is not None:
+            stream.flush()
+    except (ValueError, AttributeError):
+        pass  # closed, or nothing that could be flushed
 
 
 def stdio_wire(

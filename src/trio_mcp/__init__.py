@@ -3,7 +3,8 @@
 Servers and clients in which "protocol cancelled" and "work stopped" are the same event.
 """
 
-from .client import Client, ToolCall, connect
+from .calls import ToolCall
+from .client import Client, connect
 from .handlers.caching import CacheHint
 from .runtime.context import Context
 from .runtime.errors import (

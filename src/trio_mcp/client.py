@@ -2,67 +2,49 @@
 
 from __future__ import annotations
 
-import inspect
-import math
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
-import attrs
 import trio
 
-from .runtime.call import Call
+from .calls import (
+    OnProgress,
+    PendingCall,
+    Timeouts,
+    ToolCall,
+    read_result,
+    read_tool_result,
+)
 from .runtime.eras.revision_2026_07_28 import VERSION, client_meta
 from .runtime.errors import (
-    CallCancelled,
     CallTimeout,
     ErrorCode,
     IncompatibleServer,
     ProtocolViolation,
     ServerError,
 )
-from .runtime.journal import Journal, Record
-from .runtime.lifecycle import CancelCause, CancelSource, State
+from .runtime.journal import Journal
 from .runtime.limits import Limits
 from .runtime.models.base import META_SERVER_INFO, ClientCapabilities, Implementation
-from .runtime.models.converter import ModelError, structure
 from .runtime.models.discovery import DiscoverResult
-from .runtime.models.results import InputRequiredResult
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool
-from .runtime.progress import ProgressUpdate
 from .server import Server
 from .transports.calling import ClientConnection
 from .transports.memory import memory_wire_pair
 from .transports.process import ServerProcess
 from .transports.wire import StreamWire
 
-__all__ = ["Client", "Target", "ToolCall", "connect"]
+__all__ = ["Client", "Target", "connect"]
 
 Target: TypeAlias = Sequence[str | os.PathLike[str]] | trio.abc.Stream | Server
 """What :func:`connect` connects to: a command to launch, a Trio stream, or a server in-process."""
 
-OnProgress: TypeAlias = Callable[[ProgressUpdate], Awaitable[None] | None]
-
 DEFAULT_TIMEOUT: Final = 60.0
 DEFAULT_MAX_TIMEOUT: Final = 3600.0
-
-
-@attrs.frozen
-class _Timeouts:
-    """Seconds; ``inf`` for none. ``idle`` begins anew with each progress notification."""
-
-    idle: float
-    total: float
-
-    def expiry(self, call: Call) -> tuple[float, Literal["timeout", "max_timeout"], float]:
-        """When the call times out as things stand, by which limit, and that limit."""
-        idle_at, total_at = call.heard_at + self.idle, call.began_at + self.total
-        if idle_at <= total_at:
-            return idle_at, "timeout", self.idle
-        return total_at, "max_timeout", self.total
 
 
 def connect(
@@ -93,7 +75,7 @@ def connect(
     gets its stdin closed, then SIGTERM, then SIGKILL, with its whole process group. Leave the block
     in the task that entered it: elsewhere it closes too, but raises ``RuntimeError``.
     """
-    timeouts = _Timeouts(_seconds("timeout", timeout), _seconds("max_timeout", max_timeout))
+    timeouts = Timeouts(timeout, max_timeout)
     info = Implementation(name, version)
     limits = limits if limits is not None else Limits()
     return _InOneTask(_connected(target, info, timeouts, limits, env, cwd))
@@ -103,7 +85,7 @@ def connect(
 async def _connected(
     target: Target,
     info: Implementation,
-    timeouts: _Timeouts,
+    timeouts: Timeouts,
     limits: Limits,
     env: Mapping[str, str] | None,
     cwd: str | os.PathLike[str] | None,
@@ -189,8 +171,8 @@ class Client:
     """A connection to one server. Made by :func:`connect`; its methods may be used concurrently.
 
     Cancelling the Trio scope around any of them cancels the call: the server is told, the caller is
-    released at once. ``server_info``, ``capabilities`` and ``instructions`` are what the server
-    says about itself; they are not verified.
+    released at once. ``server_info`` and ``discovered`` are what the server says about itself; they
+    are not verified.
     """
 
     def __init__(
@@ -198,7 +180,7 @@ class Client:
         connection: ClientConnection,
         info: Implementation,
         limits: Limits,
-        timeouts: _Timeouts,
+        timeouts: Timeouts,
     ) -> None:
         self.server_info: Implementation | None = None
         self.discovered: DiscoverResult
@@ -228,9 +210,8 @@ class Client:
         :class:`~trio_mcp.ConnectionLost`, :class:`~trio_mcp.ProtocolViolation`; ``ValueError`` or
         ``TypeError`` for arguments that JSON cannot hold.
         """
-        call = self._open_tool(name, arguments)
-        result = await self._finish(call, self._within(timeout, max_timeout), on_progress)
-        return _tool_result(result)
+        pending = self._open_tool(name, arguments, self._timeouts.but(timeout, max_timeout))
+        return read_tool_result(await pending.finish(on_progress))
 
     @asynccontextmanager
     async def start_tool(
@@ -242,40 +223,24 @@ class Client:
         max_timeout: float | None = None,
     ) -> AsyncGenerator[ToolCall, None]:
         """Start a tool and get a handle on the call; leaving the block cancels it if it runs."""
-        call = self._open_tool(name, arguments)
+        pending = self._open_tool(name, arguments, self._timeouts.but(timeout, max_timeout))
         try:
-            yield ToolCall(self, call, self._within(timeout, max_timeout))
+            yield ToolCall(pending)
         finally:
-            if call.state is State.RUNNING:
-                self._connection.cancel(call, CancelSource.CALLER, "the caller left")
+            pending.abandon("the caller left")
 
     def tools(self) -> AsyncIterator[Tool]:
         """All tools of the server, page after page.
 
         Raises :class:`~trio_mcp.ProtocolViolation` on a repeated cursor, or after ``Limits.pages``.
         """
-        return self._tools()
-
-    async def _tools(self) -> AsyncIterator[Tool]:
-        cursor: str | None = None
-        seen: set[str] = set()
-        for _ in range(self._limits.pages):
-            page = await self.tools_page(cursor)
-            for tool in page.tools:
-                yield tool
-            cursor = page.next_cursor
-            if cursor is None:
-                return
-            if cursor in seen:
-                raise ProtocolViolation("tools/list: the server gave the same cursor twice")
-            seen.add(cursor)
-        raise ProtocolViolation(f"tools/list: more than pages={self._limits.pages} pages")
+        return _Pages(self, self._limits.pages)
 
     async def tools_page(self, cursor: str | None = None) -> ListToolsResult:
         """One page of tools; ``cursor`` is ``next_cursor`` of the page before, opaque."""
         params = {} if cursor is None else {"cursor": cursor}
         result = await self._request("tools/list", params)
-        page: ListToolsResult = _structured(ListToolsResult, result, "tools/list")
+        page: ListToolsResult = read_result(ListToolsResult, result, "tools/list")
         return page
 
     # The server -----------------------------------------------------------------------------------
@@ -284,13 +249,13 @@ class Client:
         """Ask the server again what it is and can do (specification: *Discovery*)."""
         return await self._discover(self._timeouts)
 
-    async def _discover(self, timeouts: _Timeouts) -> DiscoverResult:
+    async def _discover(self, timeouts: Timeouts) -> DiscoverResult:
         result = await self._request("server/discover", {}, timeouts)
-        discovered: DiscoverResult = _structured(DiscoverResult, result, "server/discover")
+        discovered: DiscoverResult = read_result(DiscoverResult, result, "server/discover")
         self.discovered = discovered
         info = (discovered.meta or {}).get(META_SERVER_INFO)
         if info is not None:
-            self.server_info = _structured(Implementation, info, "server/discover serverInfo")
+            self.server_info = read_result(Implementation, info, "server/discover serverInfo")
         return discovered
 
     @property
@@ -304,13 +269,19 @@ class Client:
         process = self._connection.process
         return process.stderr_tail if process is not None else ""
 
+    @property
+    def exit_status(self) -> int | None:
+        """Of a launched server, once it has exited; negative for a signal."""
+        process = self._connection.process
+        return process.exit_status if process is not None else None
+
     # Inside ---------------------------------------------------------------------------------------
 
     async def _find_out(self) -> None:
         supported: tuple[str, ...]
         limit = self._limits.connect
         try:
-            discovered = await self._discover(_Timeouts(idle=limit, total=limit))
+            discovered = await self._discover(Timeouts(idle=limit, total=limit))
             supported = tuple(discovered.supported_versions)
         except CallTimeout:
             violation = self._connection.last_violation
@@ -337,137 +308,57 @@ class Client:
                 supported,
             )
 
-    def _open_tool(self, name: str, arguments: Mapping[str, Any] | None) -> Call:
+    def _open_tool(
+        self, name: str, arguments: Mapping[str, Any] | None, timeouts: Timeouts
+    ) -> PendingCall:
         params: dict[str, Any] = {"name": name, "arguments": arguments or {}, "_meta": self._meta}
-        return self._connection.open("tools/call", params, name)
+        call = self._connection.open("tools/call", params, name)
+        return PendingCall(self._connection, call, timeouts)
 
     async def _request(
-        self, method: str, params: Mapping[str, Any], timeouts: _Timeouts | None = None
+        self, method: str, params: Mapping[str, Any], timeouts: Timeouts | None = None
     ) -> dict[str, Any]:
         call = self._connection.open(method, {**params, "_meta": self._meta})
-        return await self._finish(call, timeouts or self._timeouts, None)
-
-    def _within(self, timeout: float | None, max_timeout: float | None) -> _Timeouts:
-        default = self._timeouts
-        return _Timeouts(
-            default.idle if timeout is None else _seconds("timeout", timeout),
-            default.total if max_timeout is None else _seconds("max_timeout", max_timeout),
-        )
-
-    async def _finish(
-        self, call: Call, timeouts: _Timeouts, on_progress: OnProgress | None
-    ) -> dict[str, Any]:
-        """Wait for the end of a call. However this is left, the call is over or cancelled."""
-        try:
-            while True:
-                while on_progress is not None and call.updates:
-                    called = on_progress(call.updates.popleft())
-                    if inspect.isawaitable(called):
-                        await called
-                if not await self._next_change(call, timeouts):
-                    return call.result()
-        except BaseException as error:
-            if call.state is State.RUNNING:
-                happened = "was cancelled" if isinstance(error, trio.Cancelled) else "failed"
-                self._connection.cancel(call, CancelSource.CALLER, f"the caller {happened}")
-            raise
-
-    async def _next_change(self, call: Call, timeouts: _Timeouts) -> bool:
-        """Wait until something happens to the call; ``False`` once it has its result or error."""
-        if call.state is State.COMPLETED or call.state is State.FAILED:
-            await trio.lowlevel.checkpoint()
-            return False
-        if call.state is not State.RUNNING:
-            raise CallCancelled(_why(call))
-        changed = call.changed
-        at, limit, seconds = timeouts.expiry(call)
-        if at == math.inf:
-            await changed.wait()
-            return True
-        with trio.CancelScope(deadline=at) as scope:
-            await changed.wait()
-        if scope.cancelled_caught and call.state is State.RUNNING:
-            sent = call.sent
-            self._connection.cancel(
-                call, CancelSource.TIMEOUT, f"no answer within {limit}={seconds:g} s"
-            )
-            error = CallTimeout(
-                call.name,
-                limit=limit,
-                seconds=seconds,
-                elapsed=trio.current_time() - call.began_at,
-                last_progress=call.last_progress,
-                outcome="unknown" if sent else "not sent",
-            )
-            if (violation := self._connection.violation_since(call.began_at)) is not None:
-                error.add_note(f"In the meantime the server sent {violation}")
-            raise error
-        return True
+        return await PendingCall(self._connection, call, timeouts or self._timeouts).finish()
 
 
-class ToolCall:
-    """A call in flight, as its owner sees it. Made by :meth:`Client.start_tool`."""
+class _Pages:
+    """All entries of a list, page after page. No generator: leaving the loop early leaves nothing
+    behind, and asks no further."""
 
-    def __init__(self, client: Client, call: Call, timeouts: _Timeouts) -> None:
+    def __init__(self, client: Client, pages: int) -> None:
         self._client = client
-        self._call = call
-        self._timeouts = timeouts
+        self._entries: list[Tool] = []
+        self._cursor: str | None = None
+        self._seen: set[str] = set()
+        self._left = pages
+        self._limit = pages
+        self._more = True
 
-    @property
-    def state(self) -> State:
-        """CANCELLING: the cancellation is on its way. CANCELLED: the server has been told."""
-        return self._call.state
+    def __aiter__(self) -> _Pages:
+        return self
 
-    @property
-    def cause(self) -> CancelCause | None:
-        return self._call.cause
+    async def __anext__(self) -> Tool:
+        while not self._entries:
+            if not self._more:
+                raise StopAsyncIteration
+            await self._next_page()
+        await trio.lowlevel.checkpoint()
+        return self._entries.pop()
 
-    @property
-    def record(self) -> Record | None:
-        """What became of the call, once it has ended. Late answers are counted here."""
-        return self._call.record
-
-    @property
-    def last_progress(self) -> ProgressUpdate | None:
-        return self._call.last_progress
-
-    @property
-    def progress(self) -> AsyncIterator[ProgressUpdate]:
-        """Updates as they come, until the call ends: ``async for update in call.progress``.
-
-        At most ``Limits.progress_backlog`` wait to be taken; the newest win.
-        """
-        return self._progress()
-
-    async def _progress(self) -> AsyncIterator[ProgressUpdate]:
-        call = self._call
-        while True:
-            while call.updates:
-                yield call.updates.popleft()
-            if call.state is not State.RUNNING:
-                return
-            await self._client._next_change(call, self._timeouts)
-
-    async def result(self) -> CallToolResult:
-        """Wait for the result. Raises what :meth:`Client.call_tool` raises, and
-        :class:`~trio_mcp.CallCancelled` after :meth:`cancel`, at once."""
-        result = await self._client._finish(self._call, self._timeouts, None)
-        return _tool_result(result)
-
-    def cancel(self, reason: str | None = None) -> None:
-        """Cancel the call; the server is told why. Never waits, and may be called twice."""
-        self._client._connection.cancel(self._call, CancelSource.CALLER, reason)
-
-
-def _seconds(name: str, value: float) -> float:
-    if not value > 0:
-        raise ValueError(f"{name} must be more than 0 seconds, not {value!r}")
-    return float(value)
-
-
-def _why(call: Call) -> str:
-    reason = call.cause.reason if call.cause is not None else None
-    return f"{call.name} was cancelled" + (f": {reason}" if reason else "")
+    async def _next_page(self) -> None:
+        if not self._left:
+            raise ProtocolViolation(f"tools/list: more than pages={self._limit} pages")
+        self._left -= 1
+        page = await self._client.tools_page(self._cursor)
+        self._entries = page.tools[::-1]
+        self._cursor = page.next_cursor
+        self._more = self._cursor is not None
+        if self._cursor is not None:
+            if self._cursor in self._seen:
+                self._entries, self._more = [], False
+                raise ProtocolViolation("tools/list: the server gave the same cursor twice")
+            self._seen.add(self._cursor)
 
 
 def _supported(error: ServerError) -> tuple[str, ...]:
@@ -476,20 +367,3 @@ def _supported(error: ServerError) -> tuple[str, ...]:
     if not isinstance(supported, list):
         return ()
     return tuple(version for version in supported if isinstance(version, str))
-
-
-def _structured(model: type[Any], data: Any, what: str) -> Any:
-    try:
-        return structure(model, data, at="result")
-    except ModelError as error:
-        raise ProtocolViolation(f"{what}: {error}") from None
-
-
-def _tool_result(data: dict[str, Any]) -> CallToolResult:
-    result = _structured(CallToolResult | InputRequiredResult, data, "tools/call")  # type: ignore[arg-type]
-    if isinstance(result, InputRequiredResult):
-        raise ProtocolViolation(
-            "tools/call: the server asks for input, for which this client declared no capability"
-        )
-    assert isinstance(result, CallToolResult)
-    return result

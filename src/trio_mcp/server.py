@@ -97,6 +97,8 @@ class Server:
     @overload
     def tool(
         self,
+        function: None = None,
+        /,
         *,
         name: str | None = None,
         title: str | None = None,
@@ -106,7 +108,18 @@ class Server:
         timeout: float | None = None,
     ) -> Callable[[F], F]: ...
 
-    def tool(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
+    def tool(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: ToolAnnotations | None = None,
+        icons: Sequence[Icon] | None = None,
+        timeout: float | None = None,
+    ) -> Any:
         """Offer a function as a tool; a decorator with or without options.
 
         The schema comes from the signature, the description from the docstring. An ``async def``
@@ -125,15 +138,20 @@ class Server:
         raise :class:`~trio_mcp.ToolError` for failures that the model should read; any other
         exception is logged and answered as an internal error, without its details.
         """
-        if function is not None:
-            self._tools.add(function, **options)
-            return function
 
         def decorate(function: F) -> F:
-            self._tools.add(function, **options)
+            self._tools.add(
+                function,
+                name=name,
+                title=title,
+                description=description,
+                annotations=annotations,
+                icons=icons,
+                timeout=timeout,
+            )
             return function
 
-        return decorate
+        return decorate if function is None else decorate(function)
 
     # Serving --------------------------------------------------------------------------------------
 

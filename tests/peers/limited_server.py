@@ -29,9 +29,13 @@ def limited(**limits: Any) -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The tests' own environment, in which the server can be found, and ``more``."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path, **more}
+    """The tests' own environment, in which the server can be found, and ``more``.
+
+    Python's output is buffered in it, as it is for users: what waits in a buffer is a case.
+    """
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    path = os.pathsep.join(filter(None, [str(ROOT), own.get("PYTHONPATH")]))
+    return {**own, "PYTHONPATH": path, **more}
 
 
 if __name__ == "__main__":

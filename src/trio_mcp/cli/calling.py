@@ -9,7 +9,8 @@ from typing import Final
 import attrs
 import trio
 
-from ..client import Client, ToolCall
+from ..calls import ToolCall
+from ..client import Client
 from ..runtime.errors import CallTimeout, TrioMcpError
 from ..runtime.groups import leaf_of
 from ..runtime.lifecycle import State
@@ -49,7 +50,7 @@ async def call_tool(interrupts: Interrupts, request: CallRequest) -> int:
             tool.name, arguments, timeout=request.timeout, max_timeout=request.max_timeout
         ) as call:
             with call_view(tool.name) as view:
-                watched = _WatchedCall(client, call, view)
+                watched = _WatchedCall(call, view)
                 interrupts.gently = watched.cancel
                 result = await watched.outcome(request.cancel_after)
         if result is None:
@@ -64,9 +65,8 @@ async def call_tool(interrupts: Interrupts, request: CallRequest) -> int:
 class _WatchedCall:
     """A call with its view. ``status`` says how it ended, if not with a result."""
 
-    def __init__(self, client: Client, call: ToolCall, view: CallView) -> None:
+    def __init__(self, call: ToolCall, view: CallView) -> None:
         self.status = INTERRUPTED
-        self._client = client
         self._call = call
         self._view = view
 
@@ -99,7 +99,7 @@ class _WatchedCall:
             async for update in call.progress:
                 view.progress(update)
             if call.cause is not None:  # cancelled: there will be no result
-                await self._stopped()
+                await call.ended()  # not only cancelling: the server has been told
                 view.stands("stopped")
                 return None
             result = await call.result()
@@ -112,12 +112,6 @@ class _WatchedCall:
             raise
         view.stands("failed" if result.is_error else "done")
         return result
-
-    async def _stopped(self) -> None:
-        """Wait until the call is CANCELLED, not only CANCELLING: the server has been told."""
-        with self._client.journal.subscribe() as records:
-            while self._call.record is None:
-                await anext(records)
 
     async def _cancel_after(self, seconds: float) -> None:
         await trio.sleep(seconds)

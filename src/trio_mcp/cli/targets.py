@@ -35,7 +35,7 @@ def launch_command(target: str) -> list[str]:
     file = ServerFile.parse(target)
     if file is not None and (file.path.is_file() or " " not in target):
         file.check()
-        return [sys.executable, "-m", "trio_mcp", "run", target]
+        return [sys.executable, "-P", "-m", "trio_mcp", "run", target]
     if Path(target).is_file():
         return [target]  # a program, perhaps with a space in its name
     try:

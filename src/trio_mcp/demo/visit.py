@@ -13,7 +13,8 @@ import trio
 from rich.console import Console
 from rich.text import Text
 
-from ..client import Client, ToolCall, connect
+from ..calls import ToolCall
+from ..client import Client, connect
 from ..runtime.errors import CallTimeout, ServerError
 from ..runtime.lifecycle import State
 from ..runtime.limits import Limits
@@ -44,14 +45,12 @@ async def visit() -> int:
                 nursery.cancel_scope.cancel("all have left")
         console.print("Closing time: the shop waits until everything has stopped.")
         account = await _ask_for_account(client)
-        process = client._connection.process
         leaves_at = trio.current_time()
-    assert process is not None  # it was launched
     summary = Summary(
         seen=Counter(row.how for row in rows),
         crossed=client.journal.late,
         account=account,
-        exit_status=process.exit_status,
+        exit_status=client.exit_status,
         by_itself=trio.current_time() - leaves_at < limits.exit_wait,
     )
     _print_summary(console, summary)
@@ -78,21 +77,19 @@ async def _serve(
             has_begun = trio.Event()
             if planned.leaves_after is not None:
                 nursery.start_soon(_leave, call, has_begun, planned.leaves_after, row, board)
-            how, note = await _outcome(client, call, has_begun, row)
+            how, note = await _outcome(call, has_begun, row)
             board.stands(row, how, note)
             nursery.cancel_scope.cancel("the call is over")
 
 
-async def _outcome(
-    client: Client, call: ToolCall, has_begun: trio.Event, row: Row
-) -> tuple[str, str]:
+async def _outcome(call: ToolCall, has_begun: trio.Event, row: Row) -> tuple[str, str]:
     """Follow a call to its end: how it stands then, and a note."""
     try:
         async for update in call.progress:
             row.update = update
             has_begun.set()
         if call.cause is not None:  # cancelled: there will be no result
-            await _stopped(client, call)
+            await call.ended()  # not only cancelling: the shop has been told
             return "stopped", ""
         result = await call.result()
     except CallTimeout as error:
@@ -111,13 +108,6 @@ async def _leave(
     if call.state is State.RUNNING:
         call.cancel("the customer left")
         board.stands(row, "cancelling", "the customer left")
-
-
-async def _stopped(client: Client, call: ToolCall) -> None:
-    """Wait until a call is CANCELLED, and no longer CANCELLING: then its record is written."""
-    with client.journal.subscribe() as records:
-        while call.record is None:
-            await anext(records)
 
 
 def _text_of(result: CallToolResult) -> str:
