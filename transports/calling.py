@@ -60,6 +60,7 @@ class ClientConnection:
         self._ids = itertools.count(1)
         self._calls: dict[RequestId, Call] = {}
         self._cancelled: OrderedDict[RequestId, Call] = OrderedDict()
+        self._life = trio.CancelScope(shield=True)
         self._lost: str | None = None
         self._violated_at = -math.inf
         self._written = trio.Event()
@@ -68,31 +69,43 @@ class ClientConnection:
     # Life of the connection -----------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Read and write until the connection is lost or the scope around it is cancelled."""
-        async with trio.open_nursery() as nursery:
-            if self.process is not None:
-                nursery.start_soon(self.process.drain_stderr)
-                nursery.start_soon(self._watch, self.process)
-            nursery.start_soon(self._write)
-            await self._channel.read(self._on_message, self._on_garbage)
-            if self.process is not None:
-                await self.process.settle()
-            self._lose("the server closed the connection")
-            self._heard.set()
+        """Read and write until :meth:`close`, which must follow.
+
+        Shielded until then: what a cancelled caller has to say to the server still goes out.
+        """
+        with self._life:
+            async with trio.open_nursery() as nursery:
+                if self.process is not None:
+                    nursery.start_soon(self.process.drain_stderr)
+                    nursery.start_soon(self._watch, self.process)
+                nursery.start_soon(self._write)
+                await self._channel.read(self._on_message, self._on_garbage)
+                if self.process is not None:
+                    await self.process.settle()
+                self._lose("the server closed the connection")
+                self._heard.set()
 
     async def close(self) -> None:
-        """End it: what waits fails, what is queued goes out if the server reads, in bounds."""
+        """End it: what waits fails, what is queued goes out if the server reads, in bounds.
+
+        Cancelling it does not cut it short: a launched server gets its graded end in any case, so
+        that what it still does has its chance to be cleaned up.
+        """
+        limits = self._limits
         self._lose("the client was closed")
         self._channel.finish()
-        self._channel.shorten_stall(self._limits.exit_wait)
+        self._channel.shorten_stall(limits.exit_wait)
+        bound = 2 * limits.exit_wait + limits.terminate_wait
         try:
-            with trio.move_on_after(self._limits.exit_wait):
-                await self._written.wait()
-            if self.process is not None:
-                await self.process.shut_down()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + bound):
+                with trio.move_on_after(limits.exit_wait):
+                    await self._written.wait()
+                if self.process is not None:
+                    await self.process.shut_down()
         finally:
             if self.process is not None:
                 await self.process.kill()
+            self._life.cancel("the client was closed")
             await close_wire(self._wire)
 
     async def _write(self) -> None:
