@@ -86,6 +86,7 @@ class Exchange(Lifecycle):
         "cleanups",
         "core",
         "era",
+        "error_code",
         "key",
         "metadata",
         "method",
@@ -115,6 +116,7 @@ class Exchange(Lifecycle):
         self.target: str | None = None
         self.progress_token: RequestId | None = None
         self.progress: ProgressReporter | None = None
+        self.error_code: int | None = None
         self.cleanups = 0
         self.cleanup_outcome: str | None = None
         self.work: tuple[ThreadWork, ...] = ()
@@ -315,6 +317,7 @@ class Exchange(Lifecycle):
         if self._frame is None:
             refusal = core.explain(self, error)
             self._error = refusal.message
+            self.error_code = refusal.code
             self._failed = True
             self._frame = core.encode_error(self, refusal)
         if self.progress is not None:
@@ -337,7 +340,9 @@ class Exchange(Lifecycle):
             self.note_late(late, now - self.cause.received_at)
         self.note_unwound()
         if self.cause.source in ANSWERED and not self.silenced:
-            self._frame = self.core.encode_error(self, _refusal(self))
+            refusal = _refusal(self)
+            self.error_code = refusal.code
+            self._frame = self.core.encode_error(self, refusal)
             self.reply.finish(self)
         else:
             self._drop_answer()

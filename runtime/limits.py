@@ -57,6 +57,24 @@ class Limits:
     longest_cleanup: float = _bound(60.0)
     """Most that a handler may ask for with ``ctx.cleanup(seconds)``."""
 
+    # HTTP
+    http_connections: int = _count(4096)
+    """Connections of one HTTP server; one more is closed at once."""
+    http_head_bytes: int = _count(32 * 1024)
+    """Request line and headers of one request; more is answered 431."""
+    http_head_time: float = _bound(10.0)
+    """How long the head of a request may take from its first byte (and a TLS handshake)."""
+    http_body_time: float = _bound(30.0)
+    """How long the body of a request may take."""
+    http_idle_time: float = _bound(75.0)
+    """How long a connection may wait for its next request."""
+    http_pipeline: int = _count(16)
+    """Requests that wait on one connection while one is served; with more it is closed."""
+    http_silence: float = _bound(5.0)
+    """How long an answer may keep silent before it becomes an event stream, for proxies."""
+    http_keep_alive: float = _bound(15.0)
+    """How long an event stream may keep silent before a comment is sent."""
+
     # Threads, progress
     threads: int = _count(40)
     """Worker threads of a server for plain ``def`` handlers, abandoned ones included."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
@@ -25,6 +26,8 @@ from .runtime.models.base import (
 )
 from .runtime.models.tools import CallToolRequestParams, ToolAnnotations
 from .runtime.scopes import Scope
+from .transports.http.endpoint import LOOPBACK, Endpoint
+from .transports.http.native import serve_http
 from .transports.serving import serve_wire
 from .transports.stdio import serve_stdio
 from .transports.wire import StreamWire, Wire
@@ -174,6 +177,36 @@ class Server:
         ``await trio.serve_tcp(server.serve_stream, 9000, host="127.0.0.1")`` serves many.
         """
         await serve_wire(self._core, StreamWire.over(stream, self.limits.message_bytes))
+
+    async def serve_http(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        *,
+        path: str = "/mcp",
+        hosts: Sequence[str] = (),
+        origins: Sequence[str] = (),
+        ssl_context: ssl.SSLContext | None = None,
+        task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve Streamable HTTP until cancelled. ``await nursery.start(server.serve_http)`` returns
+        the bound port once it listens; ``port=0`` takes a free one.
+
+        :param path: of the MCP endpoint; ``/healthz`` beside it tells load balancers ``ready`` or
+            ``draining``.
+        :param hosts: names, or ``name:port``, that the ``Host`` header may have, besides ``host``
+            and the loopback names; ``"*"`` for any. Others are answered 403.
+        :param origins: origins of web pages that may ask, besides those of loopback names.
+        :param ssl_context: serves TLS.
+
+        A request is cancelled when its connection ends, or when the client closes its side of it,
+        before and after the headers of the answer are out, with cause DISCONNECT (specification:
+        *Streamable HTTP*, "Cancellation").
+        """
+        endpoint = Endpoint(path, (*LOOPBACK, host, *hosts), tuple(origins))
+        await serve_http(
+            self._core, host, port, endpoint, ssl_context=ssl_context, task_status=task_status
+        )
 
     async def serve_wire(self, wire: Wire) -> None:
         """Serve one peer over a wire of your own; see :class:`~trio_mcp.transports.wire.Wire`."""

@@ -1,0 +1,149 @@
+"""The rules of the one HTTP endpoint, whatever carries its bytes. Plain functions, no I/O.
+
+What can be refused by the head of a request alone is refused before its body is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from ...runtime.errors import ErrorCode, ProtocolError
+from ...runtime.jsonrpc import Notification, Request, encode, encode_error, parse
+from ...runtime.limits import Limits
+from .message import Answer, RequestHead
+from .metadata import check_metadata
+
+__all__ = ["HEALTH", "LOOPBACK", "Endpoint", "answer_error", "health", "status_of", "too_large"]
+
+HEALTH: Final = "/healthz"
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+_HOST: Final = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^:/?#\[\]@\s]+)(?::(?P<port>\d{1,5}))?")
+_ORIGIN: Final = re.compile(r"https?://(?P<host>[^/?#@\s]+)", re.IGNORECASE)
+
+_STATUS: Final[dict[int, int]] = {
+    ErrorCode.PARSE_ERROR: 400,
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.METHOD_NOT_FOUND: 404,
+    ErrorCode.INVALID_PARAMS: 400,
+    ErrorCode.INTERNAL_ERROR: 500,
+    ErrorCode.HEADER_MISMATCH: 400,
+    ErrorCode.MISSING_CLIENT_CAPABILITY: 400,
+    ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: 400,
+    ErrorCode.DEADLINE_EXCEEDED: 504,
+    ErrorCode.SHUTTING_DOWN: 503,
+    ErrorCode.CANCELLED_BY_OPERATOR: 503,
+    ErrorCode.OVERLOADED: 503,
+}
+
+
+def status_of(code: int | None) -> int:
+    """The HTTP status of an answer; ``code``: of its JSON-RPC error, ``None`` for a result."""
+    return 200 if code is None else _STATUS.get(code, 200)
+
+
+def answer_error(error: ProtocolError, *, status: int | None = None, close: bool = False) -> Answer:
+    """A JSON-RPC error as a whole response."""
+    headers: tuple[tuple[str, str], ...] = ()
+    if isinstance(error.data, dict) and "retryAfterMs" in error.data:
+        headers = (("retry-after", str(max(1, -(-error.data["retryAfterMs"] // 1000)))),)
+    return Answer(
+        status if status is not None else status_of(error.code),
+        encode_error(error.request_id, error),
+        headers=headers,
+        close=close,
+    )
+
+
+@attrs.frozen
+class Endpoint:
+    """Where the endpoint is, and for whom.
+
+    ``hosts`` are names that a request's ``Host`` may have, ``origins`` are origins of web pages
+    that may ask; both with loopback names by default, any port. ``"*"`` allows all.
+    """
+
+    path: str = "/mcp"
+    hosts: Sequence[str] = LOOPBACK
+    origins: Sequence[str] = ()
+
+    def check_head(self, head: RequestHead, limits: Limits) -> Answer | None:
+        """The answer to a request whose body need not be read; ``None`` for the others."""
+        if not self._host_allowed(head):
+            return _refuse(403, "this Host is not served here")
+        if not self._origin_allowed(head):
+            return _refuse(403, "pages of this Origin may not ask")
+        if head.path != self.path:
+            return _refuse(404, f"there is nothing here; the MCP endpoint is {self.path}")
+        if head.method == "OPTIONS":
+            return Answer(204, headers=(("allow", "POST"),))
+        if head.method != "POST":
+            return attrs.evolve(
+                _refuse(405, "the MCP endpoint takes POST"), headers=(("allow", "POST"),)
+            )
+        media_type = (head.get("content-type") or "").partition(";")[0].strip().lower()
+        if media_type != "application/json":
+            return _refuse(415, "the body must be application/json")
+        length = head.get("content-length")
+        if length is not None and int(length) > limits.message_bytes:
+            return too_large(limits)
+        return None
+
+    def read(self, head: RequestHead, body: bytes, limits: Limits) -> Request | Answer:
+        """The request in a body; or the answer to what is none."""
+        try:
+            message = parse(body, limits.id_length)
+        except ProtocolError as error:
+            return answer_error(error)
+        if isinstance(message, Notification):
+            return Answer(202)  # also a cancellation: it may never act on another exchange
+        if not isinstance(message, Request):
+            return answer_error(
+                ProtocolError(ErrorCode.INVALID_REQUEST, "Invalid request: no responses are taken")
+            )
+        mismatch = check_metadata(head, message)
+        return message if mismatch is None else answer_error(mismatch)
+
+    def _host_allowed(self, head: RequestHead) -> bool:
+        hosts = head.get_all("host")
+        if "*" in self.hosts:
+            return True
+        if len(hosts) != 1 or (match := _HOST.fullmatch(hosts[0])) is None:
+            return False
+        return _matches(match, self.hosts)
+
+    def _origin_allowed(self, head: RequestHead) -> bool:
+        origin = head.get("origin")
+        if origin is None or "*" in self.origins:
+            return True
+        if origin.lower() in (other.lower() for other in self.origins):
+            return True
+        match = _ORIGIN.fullmatch(origin)
+        host = _HOST.fullmatch(match["host"]) if match is not None else None
+        return host is not None and _matches(host, LOOPBACK)
+
+
+def _matches(host: re.Match[str], allowed: Sequence[str]) -> bool:
+    """Whether a host is allowed: by its name with any port, or by name and port."""
+    name = host["name"].lower()
+    return name in allowed or f"{name}:{host['port']}" in allowed
+
+
+def too_large(limits: Limits) -> Answer:
+    return _refuse(413, f"the body is longer than message_bytes={limits.message_bytes}")
+
+
+def health(*, draining: bool) -> Answer:
+    """For load balancers: whether new requests are welcome."""
+    state = "draining" if draining else "ready"
+    return Answer(503 if draining else 200, encode({"status": state}), close=True)
+
+
+def _refuse(status: int, why: str) -> Answer:
+    """Refused by its head: the body is not read, so the connection ends."""
+    error = ProtocolError(ErrorCode.INVALID_REQUEST, f"Invalid request: {why}")
+    return answer_error(error, status=status, close=True)

@@ -1,0 +1,45 @@
+"""What a carrier and the endpoint exchange: the head of a request, and whole answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+__all__ = ["Answer", "RequestHead"]
+
+
+@attrs.frozen
+class RequestHead:
+    """A request without its body. Names of ``headers`` are lower case, in the order they came."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    peer: str
+
+    def get(self, name: str) -> str | None:
+        """The value of a header, several of one name joined by commas; ``None`` if absent."""
+        values = [value for other, value in self.headers if other == name]
+        return ", ".join(values) if values else None
+
+    def get_all(self, name: str) -> list[str]:
+        return [value for other, value in self.headers if other == name]
+
+
+@attrs.frozen
+class Answer:
+    """A whole response. ``close``: the connection is of no further use."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+    close: bool = False
+
+    def head(self) -> Iterable[tuple[str, str]]:
+        """All its headers but those of the connection."""
+        if self.body:
+            yield "content-type", self.content_type
+        yield "content-length", str(len(self.body))
+        yield from self.headers

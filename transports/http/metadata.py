@@ -1,0 +1,92 @@
+"""The request's metadata headers: they must say what the body says.
+
+Specification: *Streamable HTTP*, "Request Metadata". Plain functions, no I/O.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...runtime.errors import ErrorCode, ProtocolError
+from ...runtime.jsonrpc import Request
+from ...runtime.models.base import META_PROTOCOL_VERSION
+from .message import RequestHead
+
+__all__ = ["check_metadata", "decode_value", "encode_value"]
+
+_PREFIX: Final = "=?base64?"
+_SUFFIX: Final = "?="
+_PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")
+
+NAMED: Final[Mapping[str, str]] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+}
+"""Methods whose ``Mcp-Name`` is required, and the parameter that it mirrors."""
+
+
+def encode_value(value: str) -> str:
+    """``value`` for a header: as it is, or in Base64 where it would not come through as it is."""
+    sentinel = value.startswith(_PREFIX) and value.endswith(_SUFFIX)
+    if _PLAIN.fullmatch(value) and not sentinel:
+        return value
+    return f"{_PREFIX}{base64.b64encode(value.encode()).decode()}{_SUFFIX}"
+
+
+def decode_value(text: str) -> str:
+    """The value that a header stands for. Raises ``ValueError`` for what nothing encodes to."""
+    if text.startswith(_PREFIX) and text.endswith(_SUFFIX):
+        try:
+            return base64.b64decode(text[len(_PREFIX) : -len(_SUFFIX)], validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            raise ValueError("it is no Base64 of UTF-8") from None
+    if not _PLAIN.fullmatch(text):
+        raise ValueError("it has characters that need Base64")
+    return text
+
+
+def check_metadata(head: RequestHead, request: Request) -> ProtocolError | None:
+    """Whether the headers agree with the body; otherwise HeaderMismatch (-32020)."""
+    meta = request.params.get("_meta")
+    version = meta.get(META_PROTOCOL_VERSION) if isinstance(meta, dict) else None
+    problem = _compare(head, "mcp-protocol-version", version, decode=False)
+    problem = problem or _compare(head, "mcp-method", request.method, decode=False)
+    parameter = NAMED.get(request.method)
+    if parameter is not None and problem is None:
+        problem = _compare(head, "mcp-name", request.params.get(parameter), decode=True)
+    if problem is None:
+        return None
+    error = ProtocolError(ErrorCode.HEADER_MISMATCH, f"Header mismatch: {problem}")
+    error.request_id = request.id
+    return error
+
+
+_SPELLED: Final = {
+    "mcp-protocol-version": "MCP-Protocol-Version",
+    "mcp-method": "Mcp-Method",
+    "mcp-name": "Mcp-Name",
+}
+
+
+def _compare(head: RequestHead, name: str, expected: Any, *, decode: bool) -> str | None:
+    """What is wrong with a header, ``None`` if nothing is, or if only the body is."""
+    spelled = _SPELLED[name]
+    values = head.get_all(name)
+    if not values:
+        return f"the {spelled} header is missing"
+    if len(values) > 1:
+        return f"there is more than one {spelled} header"
+    value = values[0]
+    if decode:
+        try:
+            value = decode_value(value)
+        except ValueError as error:
+            return f"the {spelled} header is invalid: {error}"
+    if isinstance(expected, str) and value != expected:
+        return f"the {spelled} header says {value[:100]!r}, the body {expected[:100]!r}"
+    return None
