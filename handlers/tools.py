@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -22,6 +22,7 @@ from ..runtime.models.tools import (
     ToolAnnotations,
 )
 from .caching import CacheHint
+from .mirrored import MirroredParameter, mirrored_parameters
 from .pagination import Cursors, page_of
 from .results import UNSTRUCTURED, error_result, structured_result, unstructured_result
 from .signature import FunctionSchema, InvalidArguments, NonFiniteOutput, inspect_function
@@ -38,6 +39,7 @@ class RegisteredTool:
     definition: Tool
     function: Callable[..., Any]
     schema: FunctionSchema
+    mirrored: tuple[MirroredParameter, ...]
     is_async: bool
     timeout: float | None
     place: int
@@ -78,6 +80,10 @@ class Tools:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
         schema = inspect_function(function, context_type=Context, unstructured_types=UNSTRUCTURED)
+        try:
+            mirrored = mirrored_parameters(schema.input_schema)
+        except ValueError as error:
+            raise ValueError(f"the tool {name!r} cannot be offered: {error}") from None
         definition = Tool(
             name=name,
             input_schema=schema.input_schema,
@@ -89,10 +95,18 @@ class Tools:
         )
         self._places += 1
         tool = RegisteredTool(
-            definition, function, schema, _is_async(function), timeout, self._places
+            definition, function, schema, mirrored, _is_async(function), timeout, self._places
         )
         self._tools[name] = tool
         return tool
+
+    def mirrored(self, params: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+        """The headers that mirror arguments of a ``tools/call``, and the values of these."""
+        name, arguments = params.get("name"), params.get("arguments")
+        tool = self._tools.get(name) if isinstance(name, str) else None
+        if tool is not None:
+            for parameter in tool.mirrored:
+                yield parameter.header, parameter.value_in(arguments)
 
     # Methods of the protocol ----------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import trio
 
-from .errors import ConnectionLost, ServerError
+from .errors import ConnectionLost, ProtocolViolation, ServerError
 from .journal import Journal, Record
 from .jsonrpc import RequestId, Response
 from .lifecycle import CancelCause, CancelSource, Lifecycle, State
@@ -116,8 +116,15 @@ class Call(Lifecycle):
         if self.record is not None:
             self._journal.add_late(self.record, late, self.late)
 
-    def lost(self, error: ConnectionLost) -> None:
-        """The connection is gone: the call fails, its outcome unknown if it was sent."""
+    def send_again(self, request_id: RequestId, frame: bytes) -> None:
+        """The peer refused the request without running it: it goes out as a new one."""
+        self.id = request_id
+        self.sent_at = None
+        self._frame = frame
+
+    def lost(self, error: ConnectionLost | ProtocolViolation) -> None:
+        """No answer will come, or none that can be read: the call fails, its outcome unknown if it
+        was sent."""
         if self.state is State.CANCELLING:
             self.stopped()
         elif self.claim(failed=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import attrs
@@ -35,11 +35,14 @@ class Method:
     """How one method is served: the model of its parameters, and an async function.
 
     ``target`` names the parameter that says what the request is about: for the journal.
+    ``mirrored`` names, for given parameters, the headers that repeat some of them on HTTP, with
+    their values there, ``None`` for none: ``("Mcp-Param-Region", "eu")``.
     """
 
     params: type
     run: Callable[[Context, Any], Awaitable[Any]]
     target: str | None = None
+    mirrored: Callable[[Mapping[str, Any]], Iterable[tuple[str, Any]]] | None = None
 
 
 class Connection(Peer, Protocol):
@@ -103,6 +106,11 @@ class Dispatcher:
     def _retry_later(self) -> dict[str, int]:
         """Goes with every refusal, and with no other error: the request has not run."""
         return {"retryAfterMs": int(self.limits.retry_after * 1000)}
+
+    def mirrored(self, request: Request) -> Iterable[tuple[str, Any]]:
+        """The headers that repeat parameters of this request on HTTP; see :class:`Method`."""
+        method = self.methods.get(request.method)
+        return () if method is None or method.mirrored is None else method.mirrored(request.params)
 
     def open(self, request: Request, peer: Peer, reply: Reply, received_at: float) -> Exchange:
         """A new exchange. The transport starts its :meth:`~.Exchange.run` and forgets it later."""

@@ -157,7 +157,14 @@ class CallCancelled(TrioMcpError):
 
 
 class ProtocolViolation(TrioMcpError):
-    """Client side: the server's answer breaks the specification, the message says how."""
+    """Client side: the server's answer breaks the specification, the message says how.
+
+    Attribute ``status``: of an HTTP answer that is no JSON-RPC, otherwise ``None``.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class IncompatibleServer(TrioMcpError):

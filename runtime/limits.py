@@ -75,6 +75,19 @@ class Limits:
     http_keep_alive: float = _bound(15.0)
     """How long an event stream may keep silent before a comment is sent."""
 
+    # HTTP, client side
+    http_pool: int = _count(512)
+    """Connections of one client, each busy with one call; more calls wait, within their timeouts.
+    Streams that stay open count."""
+    http_reuse: float = _bound(4.0)
+    """How long an idle connection is kept for the next call; servers begin to close theirs after
+    5 seconds."""
+    http_trailing: float = _bound(1.0)
+    """How long an event stream may stay open after its response, before it is closed."""
+    http_mirrored: int = _count(1000)
+    """Tools of which a client remembers the parameters that go into headers; the oldest is
+    forgotten."""
+
     # Threads, progress
     threads: int = _count(40)
     """Worker threads of a server for plain ``def`` handlers, abandoned ones included."""

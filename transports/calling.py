@@ -13,7 +13,7 @@ import math
 import reprlib
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
@@ -31,38 +31,112 @@ from ..runtime.jsonrpc import (
 )
 from ..runtime.lifecycle import CancelSource, State
 from ..runtime.limits import Limits
-from ..runtime.progress import check_progress
+from ..runtime.progress import ProgressUpdate, check_progress
 from .channel import Channel, close_wire
 from .process import ServerProcess
 from .wire import Wire
 
-__all__ = ["ClientConnection"]
+__all__ = ["CallConnection", "ClientConnection", "Violations", "encode_call", "read_progress"]
 
 logger = logging.getLogger("trio_mcp.connection")
 
 _LOGGED_VIOLATIONS = 5
 
 
-class ClientConnection:
+class CallConnection(Protocol):
+    """What the face asks of a connection to a server, whatever carries its calls."""
+
+    label: str
+    journal: Journal
+    process: ServerProcess | None
+    violations: int
+    last_violation: str | None
+
+    async def run(self) -> None:
+        """Carry calls until :meth:`close`, which must follow."""
+
+    async def close(self) -> None:
+        """End it in bounded time, also if cancelled: what waits fails."""
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Calls in flight, oldest first."""
+
+    def open(self, method: str, params: Mapping[str, Any], target: str | None = None) -> Call:
+        """Start a call. Never waits."""
+
+    def cancel(self, call: Call, source: CancelSource, reason: str | None = None) -> bool:
+        """Cancel a call; the server is told by the wire's own means. Never waits."""
+
+    def violation_since(self, when: float) -> str | None:
+        """The newest violation, if it came after ``when``."""
+
+
+class Violations:
+    """What a server has sent against the specification: counted, and the first few logged."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.violations = 0
+        self.last_violation: str | None = None
+        self._violated_at = -math.inf
+
+    def violation_since(self, when: float) -> str | None:
+        """The newest violation, if it came after ``when``."""
+        return self.last_violation if self._violated_at >= when else None
+
+    def _violation(self, what: str) -> None:
+        self.violations += 1
+        self.last_violation = what
+        self._violated_at = trio.current_time()
+        if self.violations <= _LOGGED_VIOLATIONS:
+            logger.warning("%s sent %s", self.label, what)
+
+
+def encode_call(
+    request_id: RequestId, method: str, params: Mapping[str, Any], limits: Limits
+) -> bytes:
+    """A request whose id doubles as its progress token.
+
+    Raises ``ValueError`` or ``TypeError`` for what JSON cannot hold or what is longer than
+    ``Limits.message_bytes``.
+    """
+    meta = {**params.get("_meta", {}), "progressToken": request_id}
+    frame = encode_request(request_id, method, {**params, "_meta": meta})
+    if len(frame) > limits.message_bytes:
+        raise ValueError(
+            f"the request has {len(frame)} bytes, more than the limit "
+            f"message_bytes={limits.message_bytes}"
+        )
+    return frame
+
+
+def read_progress(params: dict[str, Any]) -> ProgressUpdate:
+    """Raises ``TypeError``, ``ValueError`` or ``OverflowError`` for a malformed one."""
+    return check_progress(
+        params.get("progress"),  # type: ignore[arg-type]  # checked there
+        params.get("total"),
+        params.get("message"),
+    )
+
+
+class ClientConnection(Violations):
     """A channel to one server, with the calls that wait for its answers."""
 
     def __init__(
         self, wire: Wire, limits: Limits, journal: Journal, process: ServerProcess | None = None
     ) -> None:
-        self.label = wire.label
-        self.violations = 0
-        self.last_violation: str | None = None
+        super().__init__(wire.label)
+        self.journal = journal
         self.process = process
         self._wire = wire
         self._limits = limits
-        self._journal = journal
         self._channel = Channel(wire, limits)
         self._ids = itertools.count(1)
         self._calls: dict[RequestId, Call] = {}
         self._cancelled: OrderedDict[RequestId, Call] = OrderedDict()
         self._life = trio.CancelScope(shield=True)
         self._lost: str | None = None
-        self._violated_at = -math.inf
         self._written = trio.Event()
         self._heard = trio.Event()
 
@@ -159,20 +233,14 @@ class ClientConnection:
         if self._lost is not None:
             raise self._loss(self._lost, sent=False)
         request_id = next(self._ids)
-        meta = {**params.get("_meta", {}), "progressToken": request_id}
-        frame = encode_request(request_id, method, {**params, "_meta": meta})
-        if len(frame) > self._limits.message_bytes:
-            raise ValueError(
-                f"the request has {len(frame)} bytes, more than the limit "
-                f"message_bytes={self._limits.message_bytes}"
-            )
+        frame = encode_call(request_id, method, params, self._limits)
         call = Call(
             request_id,
             method,
             target,
             frame,
             self.label,
-            self._journal,
+            self.journal,
             self._forget,
             self._limits.progress_backlog,
         )
@@ -226,11 +294,7 @@ class ClientConnection:
         if call is None or call.state is not State.RUNNING:
             return  # late: it crossed our cancellation, or the answer
         try:
-            update = check_progress(
-                params.get("progress"),  # type: ignore[arg-type]  # checked here
-                params.get("total"),
-                params.get("message"),
-            )
+            update = read_progress(params)
         except (TypeError, ValueError, OverflowError) as error:
             self._violation(f"a malformed progress notification: {error}")
         else:
@@ -238,17 +302,6 @@ class ClientConnection:
 
     def _on_garbage(self, error: ProtocolError) -> None:
         self._violation(f"something that is no message: {error.message}")
-
-    def violation_since(self, when: float) -> str | None:
-        """The newest violation, if it came after ``when``."""
-        return self.last_violation if self._violated_at >= when else None
-
-    def _violation(self, what: str) -> None:
-        self.violations += 1
-        self.last_violation = what
-        self._violated_at = trio.current_time()
-        if self.violations <= _LOGGED_VIOLATIONS:
-            logger.warning("%s sent %s", self.label, what)
 
 
 class _Cancellation:

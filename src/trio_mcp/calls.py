@@ -17,7 +17,7 @@ from .runtime.models.converter import ModelError, structure
 from .runtime.models.results import InputRequiredResult
 from .runtime.models.tools import CallToolResult
 from .runtime.progress import ProgressUpdate
-from .transports.calling import ClientConnection
+from .transports.calling import CallConnection
 
 __all__ = ["OnProgress", "PendingCall", "Timeouts", "ToolCall", "read_result", "read_tool_result"]
 
@@ -49,7 +49,7 @@ class Timeouts:
 class PendingCall:
     """A call with its timeouts, whose owner waits in its own task."""
 
-    def __init__(self, connection: ClientConnection, call: Call, timeouts: Timeouts) -> None:
+    def __init__(self, connection: CallConnection, call: Call, timeouts: Timeouts) -> None:
         self.call = call
         self._connection = connection
         self._timeouts = timeouts

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, TypeAlias
 
+import attrs
 import trio
 
 from .calls import (
@@ -33,15 +36,22 @@ from .runtime.models.base import META_SERVER_INFO, ClientCapabilities, Implement
 from .runtime.models.discovery import DiscoverResult
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool
 from .server import Server
-from .transports.calling import ClientConnection
+from .transports.calling import CallConnection, ClientConnection
 from .transports.memory import memory_wire_pair
 from .transports.process import ServerProcess
-from .transports.wire import StreamWire
+from .transports.wire import StreamWire, Wire
 
 __all__ = ["Client", "Target", "connect"]
 
-Target: TypeAlias = Sequence[str | os.PathLike[str]] | trio.abc.Stream | Server
-"""What :func:`connect` connects to: a command to launch, a Trio stream, or a server in-process."""
+Target: TypeAlias = str | Sequence[str | os.PathLike[str]] | trio.abc.Stream | Server
+"""What :func:`connect` connects to: an address, a command to launch, a Trio stream, or a server
+in-process."""
+
+_NOT_OURS: Final = (400, 404, 405, 406, 415)
+"""HTTP statuses of servers that do not know this revision, without a JSON-RPC error."""
+
+_HTTP: Final = re.compile(r"https?://", re.IGNORECASE)
+_WEBSOCKET: Final = re.compile(r"wss?://", re.IGNORECASE)
 
 DEFAULT_TIMEOUT: Final = 60.0
 DEFAULT_MAX_TIMEOUT: Final = 3600.0
@@ -56,20 +66,27 @@ def connect(
     max_timeout: float = DEFAULT_MAX_TIMEOUT,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    ssl_context: ssl.SSLContext | None = None,
     limits: Limits | None = None,
 ) -> AbstractAsyncContextManager[Client]:
     """Connect to a server, find out what it is, and close the connection in bounded time.
 
-    :param target: a command (list of strings), a Trio stream, or a :class:`~trio_mcp.Server` of
-        this process.
+    :param target: the address of an MCP endpoint (``"https://example.com/mcp"``, or ``"wss://…"``
+        for a WebSocket), a command (list of strings), a Trio stream, or a
+        :class:`~trio_mcp.Server` of this process.
     :param name, version: what this client calls itself.
     :param timeout: seconds of silence after which a call fails; progress counts as a sign of life.
     :param max_timeout: seconds after which a call fails in any case. Both are defaults for every
         call; ``math.inf`` switches one off.
     :param env, cwd: for a command: its environment (instead of ours) and working directory.
+    :param headers: for an address: sent with every request, ``Authorization`` for one.
+    :param ssl_context: for an address: instead of one that verifies the server's certificate
+        against the authorities that the system trusts.
 
-    Raises ``OSError`` if a command cannot be launched, :class:`~trio_mcp.IncompatibleServer` if the
-    server does not answer discovery within ``Limits.connect`` or speaks no revision of ours, and
+    Raises ``OSError`` if a command cannot be launched or a WebSocket not opened, ``ValueError`` for
+    an address or headers that are none, :class:`~trio_mcp.IncompatibleServer` if the server does
+    not answer discovery within ``Limits.connect`` or speaks no revision of ours, and
     :class:`~trio_mcp.ConnectionLost` if it ends. What the block raises comes out as it is, never in
     an exception group. On leaving, calls in flight end with ``ConnectionLost``; a launched server
     gets its stdin closed, then SIGTERM, then SIGKILL, with its whole process group. Leave the block
@@ -78,7 +95,19 @@ def connect(
     timeouts = Timeouts(timeout, max_timeout)
     info = Implementation(name, version)
     limits = limits if limits is not None else Limits()
-    return _InOneTask(_connected(target, info, timeouts, limits, env, cwd))
+    return _InOneTask(
+        _connected(target, info, timeouts, limits, _Options(env, cwd, headers, ssl_context))
+    )
+
+
+@attrs.frozen
+class _Options:
+    """What only some targets make use of."""
+
+    env: Mapping[str, str] | None
+    cwd: str | os.PathLike[str] | None
+    headers: Mapping[str, str] | None
+    ssl_context: ssl.SSLContext | None
 
 
 @asynccontextmanager
@@ -87,19 +116,18 @@ async def _connected(
     info: Implementation,
     timeouts: Timeouts,
     limits: Limits,
-    env: Mapping[str, str] | None,
-    cwd: str | os.PathLike[str] | None,
+    options: _Options,
 ) -> AsyncGenerator[Client, None]:
     journal = Journal(limits.journal_records, limits.journal_backlog)
     # Outside of the nursery, which would put what this raises into a group.
-    connection, serve = await _open_connection(target, limits, journal, env, cwd)
+    connection, serve = await _open_connection(target, limits, journal, options)
     client = Client(connection, info, limits, timeouts)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
         try:
-            if serve is not None:
-                nursery.start_soon(serve)
             nursery.start_soon(connection.run)
+            if serve is not None:
+                await nursery.start(serve)
             await client._find_out()
             yield client
         except BaseException as raised:
@@ -117,23 +145,42 @@ async def _open_connection(
     target: Target,
     limits: Limits,
     journal: Journal,
-    env: Mapping[str, str] | None,
-    cwd: str | os.PathLike[str] | None,
-) -> tuple[ClientConnection, Callable[[], Awaitable[None]] | None]:
-    """The connection; and for a server in-process, what serves the other end of it."""
+    options: _Options,
+) -> tuple[CallConnection, Callable[..., Awaitable[None]] | None]:
+    """The connection, and what else has to be started for it: what serves the other end of it, in
+    this process, or what opens a WebSocket and moves its bytes."""
     if isinstance(target, Server):
         ours, theirs = memory_wire_pair(limits.message_bytes)
-        return ClientConnection(ours, limits, journal), partial(target.serve_wire, theirs)
+        return ClientConnection(ours, limits, journal), partial(_serve, target, theirs)
     if isinstance(target, trio.abc.Stream):
         wire = StreamWire.over(target, limits.message_bytes)
         return ClientConnection(wire, limits, journal), None
     if isinstance(target, str):
-        raise TypeError(
-            f"connect takes a command as a list, for example {target.split()!r}; "
-            "there is no transport for addresses yet"
+        if _WEBSOCKET.match(target):
+            # What few need and takes long to import.
+            from .transports.websocket import open_websocket
+
+            socket = await open_websocket(target, limits, options.ssl_context, options.headers)
+            return ClientConnection(socket, limits, journal), socket.run
+        if not _HTTP.match(target):
+            raise TypeError(
+                f"connect takes a command as a list, for example {target.split()!r}; "
+                "an address begins with http://, https://, ws:// or wss://"
+            )
+        # What few need and takes long to import.
+        from .transports.http.client import HttpClientConnection
+
+        over_http = HttpClientConnection(
+            target, limits, journal, headers=options.headers, ssl_context=options.ssl_context
         )
-    process = await ServerProcess.launch(target, limits, env=env, cwd=cwd)
+        return over_http, None
+    process = await ServerProcess.launch(target, limits, env=options.env, cwd=options.cwd)
     return ClientConnection(process.wire, limits, journal, process), None
+
+
+async def _serve(server: Server, wire: Wire, *, task_status: trio.TaskStatus[None]) -> None:
+    task_status.started()
+    await server.serve_wire(wire)
 
 
 class _InOneTask(AbstractAsyncContextManager["Client"]):
@@ -177,7 +224,7 @@ class Client:
 
     def __init__(
         self,
-        connection: ClientConnection,
+        connection: CallConnection,
         info: Implementation,
         limits: Limits,
         timeouts: Timeouts,
@@ -261,7 +308,7 @@ class Client:
     @property
     def journal(self) -> Journal:
         """What became of each call."""
-        return self._connection._journal
+        return self._connection.journal
 
     @property
     def stderr_tail(self) -> str:
@@ -294,6 +341,13 @@ class Client:
                     "which this client does not speak"
                 )
             ) from None
+        except ProtocolViolation as error:
+            if error.status not in _NOT_OURS:
+                raise
+            raise IncompatibleServer(
+                f"the server refused server/discover ({error}); there is no MCP endpoint at this "
+                f"address, or one of a revision before {VERSION}, which this client does not speak"
+            ) from error
         except ServerError as error:
             supported = _supported(error)
             if error.code != ErrorCode.UNSUPPORTED_PROTOCOL_VERSION:

@@ -208,6 +208,35 @@ class Server:
             self._core, host, port, endpoint, ssl_context=ssl_context, task_status=task_status
         )
 
+    async def serve_websocket(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8001,
+        *,
+        path: str = "/mcp",
+        hosts: Sequence[str] = (),
+        origins: Sequence[str] = (),
+        ssl_context: ssl.SSLContext | None = None,
+        task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve WebSockets until cancelled: one JSON-RPC message per text frame.
+
+        ``await nursery.start(server.serve_websocket)`` returns the bound port once it listens;
+        ``port=0`` takes a free one. The parameters are those of :meth:`serve_http`; who may not
+        come in is answered 403 before the WebSocket is open. The subprotocol ``mcp`` is accepted if
+        it is offered.
+
+        Many requests share a connection; ``notifications/cancelled`` cancels one of them, the end
+        of the connection all of them, with cause DISCONNECT.
+        """
+        # What few need and takes long to import.
+        from .transports.websocket import serve_websocket
+
+        endpoint = Endpoint(path, (*LOOPBACK, host, *hosts), tuple(origins))
+        await serve_websocket(
+            self._core, host, port, endpoint, ssl_context=ssl_context, task_status=task_status
+        )
+
     async def serve_wire(self, wire: Wire) -> None:
         """Serve one peer over a wire of your own; see :class:`~trio_mcp.transports.wire.Wire`."""
         await serve_wire(self._core, wire)

@@ -6,8 +6,8 @@ What can be refused by the head of a request alone is refused before its body is
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -17,11 +17,23 @@ from ...runtime.limits import Limits
 from .message import Answer, RequestHead
 from .metadata import check_metadata
 
-__all__ = ["HEALTH", "LOOPBACK", "Endpoint", "answer_error", "health", "status_of", "too_large"]
+__all__ = [
+    "HEALTH",
+    "LOOPBACK",
+    "Endpoint",
+    "Mirrored",
+    "answer_error",
+    "health",
+    "status_of",
+    "too_large",
+]
 
 HEALTH: Final = "/healthz"
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+Mirrored: TypeAlias = Callable[[Request], Iterable[tuple[str, Any]]]
+"""For a request: the ``Mcp-Param-*`` headers it may have, with the values they stand for."""
+
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^:/?#\[\]@\s]+)(?::(?P<port>\d{1,5}))?")
 _ORIGIN: Final = re.compile(r"https?://(?P<host>[^/?#@\s]+)", re.IGNORECASE)
 
@@ -59,6 +71,10 @@ def answer_error(error: ProtocolError, *, status: int | None = None, close: bool
     )
 
 
+def _lower(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in names)
+
+
 @attrs.frozen
 class Endpoint:
     """Where the endpoint is, and for whom.
@@ -68,19 +84,16 @@ class Endpoint:
     """
 
     path: str = "/mcp"
-    hosts: Sequence[str] = LOOPBACK
-    origins: Sequence[str] = ()
+    hosts: Sequence[str] = attrs.field(default=LOOPBACK, converter=_lower)
+    origins: Sequence[str] = attrs.field(default=(), converter=_lower)
 
     def check_head(self, head: RequestHead, limits: Limits) -> Answer | None:
         """The answer to a request whose body need not be read; ``None`` for the others."""
-        if not self._host_allowed(head):
-            return _refuse(403, "this Host is not served here")
-        if not self._origin_allowed(head):
-            return _refuse(403, "pages of this Origin may not ask")
-        if head.path != self.path:
-            return _refuse(404, f"there is nothing here; the MCP endpoint is {self.path}")
+        misplaced = self.check_place(head)
+        if misplaced is not None:
+            return misplaced
         if head.method == "OPTIONS":
-            return Answer(204, headers=(("allow", "POST"),))
+            return Answer(204, headers=(("allow", "POST"),), close=True)
         if head.method != "POST":
             return attrs.evolve(
                 _refuse(405, "the MCP endpoint takes POST"), headers=(("allow", "POST"),)
@@ -93,7 +106,9 @@ class Endpoint:
             return too_large(limits)
         return None
 
-    def read(self, head: RequestHead, body: bytes, limits: Limits) -> Request | Answer:
+    def read(
+        self, head: RequestHead, body: bytes | bytearray, limits: Limits, mirrored: Mirrored
+    ) -> Request | Answer:
         """The request in a body; or the answer to what is none."""
         try:
             message = parse(body, limits.id_length)
@@ -105,8 +120,18 @@ class Endpoint:
             return answer_error(
                 ProtocolError(ErrorCode.INVALID_REQUEST, "Invalid request: no responses are taken")
             )
-        mismatch = check_metadata(head, message)
+        mismatch = check_metadata(head, message, mirrored(message))
         return message if mismatch is None else answer_error(mismatch)
+
+    def check_place(self, head: RequestHead) -> Answer | None:
+        """The answer to a request that is not for this endpoint, or not from one who may ask."""
+        if not self._host_allowed(head):
+            return _refuse(403, "this Host is not served here")
+        if not self._origin_allowed(head):
+            return _refuse(403, "pages of this Origin may not ask")
+        if head.path != self.path:
+            return _refuse(404, f"there is nothing here; the MCP endpoint is {self.path}")
+        return None
 
     def _host_allowed(self, head: RequestHead) -> bool:
         hosts = head.get_all("host")
@@ -120,7 +145,7 @@ class Endpoint:
         origin = head.get("origin")
         if origin is None or "*" in self.origins:
             return True
-        if origin.lower() in (other.lower() for other in self.origins):
+        if origin.lower() in self.origins:
             return True
         match = _ORIGIN.fullmatch(origin)
         host = _HOST.fullmatch(match["host"]) if match is not None else None
@@ -130,7 +155,7 @@ class Endpoint:
 def _matches(host: re.Match[str], allowed: Sequence[str]) -> bool:
     """Whether a host is allowed: by its name with any port, or by name and port."""
     name = host["name"].lower()
-    return name in allowed or f"{name}:{host['port']}" in allowed
+    return name.strip("[]") in allowed or name in allowed or f"{name}:{host['port']}" in allowed
 
 
 def too_large(limits: Limits) -> Answer:

@@ -1,14 +1,15 @@
 """From the bytes of one HTTP/1.1 connection to whole requests, in bounds. No I/O, no clock.
 
 ``httptools`` finds the parts; every limit is ours. A request that must be refused ends the parsing:
-what follows it on the connection is not looked at.
+what follows it on the connection is not looked at. An offer to upgrade is ignored: ``httptools``
+stops there, so it gets the head again, without the offer.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 import httptools
@@ -26,7 +27,7 @@ class Whole:
     """A request with its body. ``chunked``: its sender knows chunked transfer coding."""
 
     head: RequestHead
-    body: bytes
+    body: bytearray
     keep_alive: bool
     chunked: bool
 
@@ -41,58 +42,98 @@ Item: TypeAlias = Whole | Answer | Continue
 
 
 class Incoming:
-    """What has come on a connection: ``ready`` has it in order, refusals among it."""
+    """What has come on a connection, in order, refusals among it.
+
+    ``stage`` is the part of a request that is coming now, ``None`` between two; ``stages`` counts
+    its changes.
+    """
 
     def __init__(
         self, check_head: Callable[[RequestHead], Answer | None], limits: Limits, peer: str
     ) -> None:
-        self.ready: deque[Item] = deque()
+        self.stage: Literal["head", "body"] | None = None
+        self.stages = 0
         self._check_head = check_head
         self._limits = limits
         self._peer = peer
+        self._ready: deque[Item] = deque()
+        self._ready_bytes = 0
         self._parser = httptools.HttpRequestParser(self)
         self._deaf = False
-        self._within: str | None = None  # "head" or "body", in the middle of a request
-        self._head_bytes = 0
+        self._unseen = 0  # bytes of this stage that httptools has been given and keeps, at most
         self._url = b""
         self._headers: list[tuple[str, str]] = []
         self._head: RequestHead | None = None
-        self._body: list[bytes] = []
-        self._body_bytes = 0
+        self._body = bytearray()
+
+    def __bool__(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._ready)
+
+    def take(self) -> Item:
+        """The next request, or what to say to it."""
+        item = self._ready.popleft()
+        if isinstance(item, Whole):
+            self._ready_bytes -= len(item.body)
+        return item
 
     def feed(self, data: bytes | bytearray) -> None:
         if self._deaf:
             return
-        was_in_head = self._within == "head"
+        stage, stages, size = self.stage, self.stages, len(self._body)
+        self._parse(data)
+        if self.stage is None or self._deaf:
+            return
+        if self.stages != stages:
+            self._unseen = len(data) if stage is None and self.stages == stages + 1 else 0
+        elif len(self._body) != size:
+            self._unseen = 0
+        else:
+            self._unseen += len(data)
+        if self._unseen > self._limits.http_head_bytes:
+            self._refuse(_head_too_large(self._limits))
+
+    def _parse(self, data: bytes | bytearray) -> None:
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._refuse(_bad("this server upgrades to nothing"))
-        except (httptools.HttpParserError, httptools.HttpParserInvalidMethodError) as error:
+        except httptools.HttpParserUpgrade as error:
+            self._parse_without_upgrade(data[error.args[0] :])
+        except httptools.HttpParserError as error:
             self._refuse(_bad(str(error)))
-        if self._within == "head" and not self._deaf:
-            # httptools keeps an unfinished header by itself: count what it was given.
-            self._head_bytes = self._head_bytes + len(data) if was_in_head else len(data)
-            if self._head_bytes > self._limits.http_head_bytes:
-                self._refuse(_head_too_large(self._limits))
+
+    def _parse_without_upgrade(self, rest: bytes | bytearray) -> None:
+        parser = self._parser
+        method, version = parser.get_method(), parser.get_http_version().encode()
+        if method == b"CONNECT":
+            self._refuse(_bad("this server is no proxy"))
+            return
+        lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
+        for name, value in self._headers:
+            if name == "connection":
+                value = "close" if "close" in value.lower() else "keep-alive"
+            if name != "upgrade":
+                lines.append(f"{name}: {value}".encode("latin-1"))
+        self._parser = httptools.HttpRequestParser(self)
+        self.stages -= 1  # it is the same head
+        self._parse(b"\r\n".join([*lines, b"", rest]))
 
     def patience(self, *, busy: bool) -> float:
-        """How many seconds the next bytes may take, from now."""
+        """How many seconds this stage may take from its begin, or the connection may be idle."""
         limits = self._limits
         if self._deaf:
             return float("inf")
-        if self._within == "head":
+        if self.stage == "head":
             return limits.http_head_time
-        if self._within == "body":
+        if self.stage == "body":
             return limits.http_body_time
         return float("inf") if busy else limits.http_idle_time
 
     def time_out(self) -> bool:
         """The patience is over. ``False``: between two requests, where nobody is to be told."""
-        if self._within is None:
+        if self.stage is None:
             return False
         error = ProtocolError(
-            ErrorCode.INVALID_REQUEST, f"Invalid request: its {self._within} took too long"
+            ErrorCode.INVALID_REQUEST, f"Invalid request: its {self.stage} took too long"
         )
         self._refuse(answer_error(error, status=408, close=True))
         return True
@@ -100,33 +141,43 @@ class Incoming:
     def _refuse(self, answer: Answer) -> None:
         if not self._deaf:
             self._deaf = True
-            self._within = None
-            self._body = []
-            self.ready.append(answer)
+            self._enter(None)
+            self._body = bytearray()
+            self._ready.append(answer)
+
+    def _enter(self, stage: Literal["head", "body"] | None) -> None:
+        self.stage = stage
+        self.stages += 1
 
     # What httptools calls
 
     def on_message_begin(self) -> None:
-        self._within = "head"
-        self._head_bytes = 0
+        if self._deaf:
+            return
+        self._enter("head")
         self._url = b""
         self._headers = []
         self._head = None
-        self._body, self._body_bytes = [], 0
+        self._body = bytearray()
 
     def on_url(self, url: bytes) -> None:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
+        if self.stage == "head":  # not a trailer, nor behind a refusal
+            text = value.strip(b" \t").decode("latin-1")
+            self._headers.append((name.decode("latin-1").lower(), text))
 
     def on_headers_complete(self) -> None:
-        self._within = "body"
+        if self._deaf or self._parser.should_upgrade():
+            return
+        self._enter("body")
         size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
         if size > self._limits.http_head_bytes:
             self._refuse(_head_too_large(self._limits))
             return
-        if self._parser.get_http_version() not in ("1.0", "1.1"):
+        version = self._parser.get_http_version()
+        if version not in ("1.0", "1.1"):
             self._refuse(attrs.evolve(_bad("this server speaks HTTP/1.1"), status=505))
             return
         try:
@@ -138,34 +189,37 @@ class Incoming:
         head = RequestHead(method, path.decode("latin-1"), tuple(self._headers), self._peer)
         refusal = self._check_head(head)
         if refusal is not None:
-            self._refuse(refusal)
+            self._refuse(attrs.evolve(refusal, close=True))
             return
         self._head = head
-        if (head.get("expect") or "").lower() == "100-continue":
-            self.ready.append(CONTINUE)
+        if version == "1.1" and (head.get("expect") or "").lower() == "100-continue":
+            self._ready.append(CONTINUE)
 
     def on_body(self, data: bytes) -> None:
         if self._deaf:
             return
-        self._body_bytes += len(data)
-        if self._body_bytes > self._limits.message_bytes:
+        if len(self._body) + len(data) > self._limits.message_bytes:
             self._refuse(too_large(self._limits))
         else:
-            self._body.append(data)
+            self._body += data
 
     def on_message_complete(self) -> None:
-        self._within = None
-        if self._deaf or self._head is None:
+        if self._deaf or self._parser.should_upgrade():
             return
-        self.ready.append(
-            Whole(
-                self._head,
-                b"".join(self._body),
-                keep_alive=self._parser.should_keep_alive(),
-                chunked=self._parser.get_http_version() == "1.1",
-            )
-        )
-        self._body = []
+        assert self._head is not None
+        limits = self._limits
+        waiting = self._ready_bytes + len(self._body)
+        if self._ready and (
+            len(self._ready) > limits.http_pipeline or waiting > limits.bytes_per_connection
+        ):
+            self._refuse(_too_many(limits))
+            return
+        self._enter(None)
+        modern = self._parser.get_http_version() == "1.1"
+        keep_alive = modern and self._parser.should_keep_alive()
+        self._ready.append(Whole(self._head, self._body, keep_alive, chunked=modern))
+        self._ready_bytes = waiting
+        self._body = bytearray()
 
 
 def _bad(why: str) -> Answer:
@@ -176,6 +230,18 @@ def _bad(why: str) -> Answer:
 def _head_too_large(limits: Limits) -> Answer:
     error = ProtocolError(
         ErrorCode.INVALID_REQUEST,
-        f"Invalid request: its head is longer than http_head_bytes={limits.http_head_bytes}",
+        "Invalid request: its head, its trailers or the head of a chunk are longer than "
+        f"http_head_bytes={limits.http_head_bytes}",
     )
     return answer_error(error, status=431, close=True)
+
+
+def _too_many(limits: Limits) -> Answer:
+    error = ProtocolError(
+        ErrorCode.OVERLOADED,
+        "Overloaded: too many requests wait on this connection; "
+        f"http_pipeline={limits.http_pipeline}, "
+        f"bytes_per_connection={limits.bytes_per_connection}",
+        {"retryAfterMs": int(limits.retry_after * 1000)},
+    )
+    return answer_error(error, close=True)

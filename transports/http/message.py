@@ -29,17 +29,19 @@ class RequestHead:
 
 @attrs.frozen
 class Answer:
-    """A whole response. ``close``: the connection is of no further use."""
+    """A whole response. ``close``: the connection is of no further use; ``bare``: to HEAD."""
 
     status: int
     body: bytes = b""
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
     close: bool = False
+    bare: bool = False
 
     def head(self) -> Iterable[tuple[str, str]]:
         """All its headers but those of the connection."""
         if self.body:
             yield "content-type", self.content_type
-        yield "content-length", str(len(self.body))
+        if self.status != 204:
+            yield "content-length", str(len(self.body))
         yield from self.headers

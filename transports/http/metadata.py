@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ...runtime.errors import ErrorCode, ProtocolError
@@ -21,6 +21,7 @@ __all__ = ["check_metadata", "decode_value", "encode_value"]
 _PREFIX: Final = "=?base64?"
 _SUFFIX: Final = "?="
 _PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")
+_DECIMAL: Final = re.compile(r"(-?[0-9]{1,400})(?:\.0+)?")
 
 NAMED: Final[Mapping[str, str]] = {
     "tools/call": "name",
@@ -32,26 +33,39 @@ NAMED: Final[Mapping[str, str]] = {
 
 def encode_value(value: str) -> str:
     """``value`` for a header: as it is, or in Base64 where it would not come through as it is."""
-    sentinel = value.startswith(_PREFIX) and value.endswith(_SUFFIX)
-    if _PLAIN.fullmatch(value) and not sentinel:
+    if _PLAIN.fullmatch(value) and not _is_encoded(value):
         return value
     return f"{_PREFIX}{base64.b64encode(value.encode()).decode()}{_SUFFIX}"
 
 
 def decode_value(text: str) -> str:
     """The value that a header stands for. Raises ``ValueError`` for what nothing encodes to."""
-    if text.startswith(_PREFIX) and text.endswith(_SUFFIX):
+    if _is_encoded(text):
+        encoded = text[len(_PREFIX) : -len(_SUFFIX)]
         try:
-            return base64.b64decode(text[len(_PREFIX) : -len(_SUFFIX)], validate=True).decode()
+            data = base64.b64decode(encoded, validate=True)
+            if base64.b64encode(data).decode() == encoded:
+                return data.decode()
         except (binascii.Error, UnicodeDecodeError):
-            raise ValueError("it is no Base64 of UTF-8") from None
-    if not _PLAIN.fullmatch(text):
+            pass
+        raise ValueError("it is no Base64 of UTF-8")
+    if text and not _PLAIN.fullmatch(text):
         raise ValueError("it has characters that need Base64")
     return text
 
 
-def check_metadata(head: RequestHead, request: Request) -> ProtocolError | None:
-    """Whether the headers agree with the body; otherwise HeaderMismatch (-32020)."""
+def _is_encoded(text: str) -> bool:
+    return text.startswith(_PREFIX) and text.endswith(_SUFFIX)
+
+
+def check_metadata(
+    head: RequestHead, request: Request, mirrored: Iterable[tuple[str, Any]] = ()
+) -> ProtocolError | None:
+    """Whether the headers agree with the body; otherwise HeaderMismatch (-32020).
+
+    ``mirrored`` has, for each ``Mcp-Param-*`` header that the request may have, its name and the
+    value in the body, ``None`` for none.
+    """
     meta = request.params.get("_meta")
     version = meta.get(META_PROTOCOL_VERSION) if isinstance(meta, dict) else None
     problem = _compare(head, "mcp-protocol-version", version, decode=False)
@@ -59,6 +73,8 @@ def check_metadata(head: RequestHead, request: Request) -> ProtocolError | None:
     parameter = NAMED.get(request.method)
     if parameter is not None and problem is None:
         problem = _compare(head, "mcp-name", request.params.get(parameter), decode=True)
+    for name, value in mirrored:
+        problem = problem or _compare_parameter(head, name, value)
     if problem is None:
         return None
     error = ProtocolError(ErrorCode.HEADER_MISMATCH, f"Header mismatch: {problem}")
@@ -90,3 +106,31 @@ def _compare(head: RequestHead, name: str, expected: Any, *, decode: bool) -> st
     if isinstance(expected, str) and value != expected:
         return f"the {spelled} header says {value[:100]!r}, the body {expected[:100]!r}"
     return None
+
+
+def _compare_parameter(head: RequestHead, name: str, expected: Any) -> str | None:
+    """What is wrong with the header that mirrors an argument, ``None`` if nothing is."""
+    values = head.get_all(name.lower())
+    if len(values) > 1:
+        return f"there is more than one {name} header"
+    if expected is None:
+        return f"the body has no value for the {name} header" if values else None
+    if not values:
+        return f"the {name} header is missing"
+    try:
+        value = decode_value(values[0])
+    except ValueError as error:
+        return f"the {name} header is invalid: {error}"
+    if _is_same(value, expected):
+        return None
+    return f"the {name} header says {value[:100]!r}, which is not what the body says"
+
+
+def _is_same(text: str, value: Any) -> bool:
+    """Whether a header says what an argument says; numbers are compared as numbers."""
+    if isinstance(value, bool):
+        return text == ("true" if value else "false")
+    if isinstance(value, int | float):
+        number = _DECIMAL.fullmatch(text)
+        return number is not None and int(number[1]) == value
+    return isinstance(value, str) and text == value

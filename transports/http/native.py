@@ -22,7 +22,7 @@ from ...runtime.lifecycle import CancelSource
 from ...runtime.progress import Pacer
 from ...runtime.scopes import Scope, ScopeKind
 from .endpoint import HEALTH, Endpoint, answer_error, health, status_of
-from .incoming import CONTINUE, Incoming, Whole
+from .incoming import Continue, Incoming, Whole
 from .message import Answer, RequestHead
 from .reply import HttpReply
 
@@ -41,6 +41,8 @@ class HttpServer:
         self.pacer: Pacer
         self.replies: set[HttpReply] = set()
         self._connections: set[HttpConnection] = set()
+        self._emptied = trio.Event()
+        self._accepting = trio.CancelScope()
         self._drain_asked = trio.Event()
         self._nursery: trio.Nursery
         self._date = ""
@@ -49,14 +51,15 @@ class HttpServer:
     async def serve(
         self,
         listeners: list[trio.SocketListener] | list[trio.SSLListener[trio.SocketStream]],
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        port: int,
+        task_status: trio.TaskStatus[int],
     ) -> None:
         """Serve until the scope around this call is cancelled; then drain, in bounded time."""
         self.core.enter_run()
         try:
             async with trio.open_nursery() as outer:
                 await outer.start(self._run_shielded, listeners)
-                task_status.started()
+                task_status.started(port)
                 try:
                     await trio.sleep_forever()
                 finally:
@@ -70,17 +73,25 @@ class HttpServer:
         task_status: trio.TaskStatus[None],
     ) -> None:
         with trio.CancelScope(shield=True):
-            async with trio.open_nursery() as nursery, trio.open_nursery() as accepting:
+            async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self.pacer = Pacer(nursery)
                 nursery.start_soon(self._break_silences)
-                for listener in listeners:
-                    accepting.start_soon(self._accept, listener)
+                nursery.start_soon(self._accept_all, listeners)
                 task_status.started()
                 await self._drain_asked.wait()
-                accepting.cancel_scope.cancel("draining")
                 await self._drain()
-                nursery.cancel_scope.cancel("drained")
+                self._accepting.cancel("drained")
+                await self._shut_down()
+                nursery.cancel_scope.cancel("shut down")
+
+    async def _accept_all(
+        self, listeners: list[trio.SocketListener] | list[trio.SSLListener[trio.SocketStream]]
+    ) -> None:
+        with self._accepting:
+            async with trio.open_nursery() as nursery:
+                for listener in listeners:
+                    nursery.start_soon(self._accept, listener)
 
     async def _accept(
         self, listener: trio.SocketListener | trio.SSLListener[trio.SocketStream]
@@ -91,7 +102,7 @@ class HttpServer:
             )
 
     async def _serve_connection(self, stream: trio.abc.Stream) -> None:
-        if self.draining or len(self._connections) >= self.core.limits.http_connections:
+        if len(self._connections) >= self.core.limits.http_connections:
             await trio.aclose_forcefully(stream)
             return
         connection = HttpConnection(self, stream)
@@ -102,14 +113,19 @@ class HttpServer:
         finally:
             self._connections.discard(connection)
             self.core.connections.discard(connection)
+            if not self._connections:
+                self._emptied.set()
 
     async def _drain(self) -> None:
+        """Until nothing is being served any more, or for so long: new requests are answered 503."""
         self.draining = True
-        limits = self.core.limits
         for connection in list(self._connections):
             connection.drain()
-        with trio.move_on_after(limits.drain):
+        with trio.move_on_after(self.core.limits.drain):
             await self._until_empty()
+
+    async def _shut_down(self) -> None:
+        limits = self.core.limits
         for connection in list(self._connections):
             connection.shut_down()
         with trio.move_on_after(limits.drain + limits.longest_cleanup):
@@ -117,8 +133,8 @@ class HttpServer:
 
     async def _until_empty(self) -> None:
         while self._connections:
-            await next(iter(self._connections)).ended.wait()
-            await trio.lowlevel.checkpoint()
+            self._emptied = trio.Event()
+            await self._emptied.wait()
 
     async def _break_silences(self) -> None:
         limits = self.core.limits
@@ -135,7 +151,7 @@ class HttpServer:
         else:
             answer = self.endpoint.check_head(head, self.core.limits)
         if answer is not None and head.method == "HEAD":
-            return attrs.evolve(answer, body=b"")
+            return attrs.evolve(answer, bare=True)
         return answer
 
     def date(self) -> str:
@@ -152,32 +168,35 @@ class HttpConnection:
 
     def __init__(self, server: HttpServer, stream: trio.abc.Stream) -> None:
         self.label = _label_of(stream)
-        self.ended = trio.Event()
         self._server = server
         self._limits = server.core.limits
         self._stream = stream
         self._incoming = Incoming(server.check_head, self._limits, self.label)
+        self._reading = trio.CancelScope()
         self._patience = trio.CancelScope()
+        self._sending = trio.CancelScope()
         self._arrived = trio.Event()
         self._gone = trio.Event()
         self._keep = True
         self._chunked = True
         self._lost: CancelSource | None = None
-        self._draining = False
+        self._draining = server.draining
+        self._expecting = server.draining  # it came to hear that, or to ask for our health
         self._current: Exchange | None = None
-        self._began_at = trio.current_time()
+        self._began_at = self._idle_since = self._stage_since = trio.current_time()
+        self._stages = 0
         self._nursery: trio.Nursery
 
     async def run(self) -> None:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                nursery.start_soon(self._read)
-                await self._serve()
-                await self._linger()
+                if await self._shake_hands():
+                    nursery.start_soon(self._read)
+                    await self._serve()
+                    await self._linger()
                 nursery.cancel_scope.cancel("the connection has ended")
         finally:
-            self.ended.set()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + self._limits.drain):
                 try:
                     await self._stream.aclose()
@@ -187,12 +206,18 @@ class HttpConnection:
     # Ending ---------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Serve what is being served, nothing more."""
+        """Serve what is being served, nothing more; a request that is just coming is refused."""
         self._draining = True
+        self._expecting = self._incoming.stage is not None
+        self._sending.deadline = min(
+            self._sending.deadline, trio.current_time() + self._limits.drain
+        )
         self._arrived.set()
 
     def shut_down(self) -> None:
         """The drain limit has passed."""
+        self._expecting = False
+        self._arrived.set()
         if self._current is not None:
             self._current.cancel(CancelSource.SHUTDOWN)
 
@@ -201,35 +226,61 @@ class HttpConnection:
         if self._lost is None:
             self._lost = source
         self._arrived.set()
+        self._sending.cancel(source.value)
         if self._current is not None:
             self._current.cancel(source)
 
     async def _linger(self) -> None:
         """Let the peer read our last answer, although it may still be sending."""
-        if self._lost is None:
-            with trio.move_on_after(self._limits.drain):
-                try:
-                    if isinstance(self._stream, trio.SocketStream):
-                        await self._stream.send_eof()
-                        await self._gone.wait()
-                except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    pass
+        if self._lost is not None:
+            return
+        with trio.move_on_after(self._limits.drain):
+            try:
+                if isinstance(self._stream, trio.SSLStream):
+                    await self._linger_with_tls(self._stream)
+                elif isinstance(self._stream, trio.SocketStream):
+                    await self._stream.send_eof()
+                    await self._gone.wait()
+            except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+                pass
+
+    async def _linger_with_tls(self, stream: trio.SSLStream[trio.SocketStream]) -> None:
+        transport = stream.transport_stream
+        self._reading.cancel("the connection says goodbye")
+        await self._gone.wait()
+        try:
+            await stream.unwrap()
+        except trio.BrokenResourceError:  # the peer still sends; but our goodbye is out
+            while await transport.receive_some(CHUNK):
+                pass
 
     # Reading --------------------------------------------------------------------------------------
 
+    async def _shake_hands(self) -> bool:
+        """With TLS; whether that went well."""
+        if isinstance(self._stream, trio.SSLStream):
+            with trio.move_on_after(self._limits.http_head_time) as scope:
+                try:
+                    await self._stream.do_handshake()
+                except (trio.BrokenResourceError, OSError):
+                    return False
+            return not scope.cancelled_caught
+        return True
+
     async def _read(self) -> None:
-        while True:
-            with trio.CancelScope() as self._patience:
-                await self._read_until_gone()
-            if not self._patience.cancelled_caught or not self._incoming.time_out():
-                break
-            self._arrived.set()  # the refusal; go on reading, to see the end
+        with self._reading:
+            while True:
+                with trio.CancelScope() as self._patience:
+                    await self._read_until_gone()
+                if not self._patience.cancelled_caught or not self._incoming.time_out():
+                    break
+                self._arrived.set()  # the refusal; go on reading, to see the end
+            self._end(CancelSource.DISCONNECT)
         self._gone.set()
-        self._end(CancelSource.DISCONNECT)
 
     async def _read_until_gone(self) -> None:
         incoming = self._incoming
-        while len(incoming.ready) <= self._limits.http_pipeline:
+        while True:
             self._be_patient()
             try:
                 data = await self._stream.receive_some(CHUNK)
@@ -238,26 +289,32 @@ class HttpConnection:
             if not data:
                 return
             incoming.feed(data)
-            if incoming.ready:
+            if incoming:
                 self._arrived.set()
 
     def _be_patient(self) -> None:
-        patience = self._incoming.patience(busy=self._current is not None)
-        self._patience.deadline = trio.current_time() + patience
+        """A stage of a request has its time from its begin, however often bytes come."""
+        incoming = self._incoming
+        if incoming.stages != self._stages:
+            self._stages, self._stage_since = incoming.stages, trio.current_time()
+        since = self._stage_since
+        if incoming.stage is None:
+            since = max(since, self._idle_since)
+        self._patience.deadline = since + incoming.patience(busy=self._current is not None)
 
     # Serving --------------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
         incoming = self._incoming
         while self._lost is None:
-            if not incoming.ready:
-                if self._draining:
+            if not incoming:
+                if self._draining and not self._expecting:
                     return
                 self._arrived = trio.Event()
                 await self._arrived.wait()
                 continue
-            item = incoming.ready.popleft()
-            if item is CONTINUE:
+            item = incoming.take()
+            if isinstance(item, Continue):
                 await self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
                 continue
             if isinstance(item, Answer):
@@ -271,7 +328,7 @@ class HttpConnection:
         """Serve one request; whether the connection may go on."""
         server, core = self._server, self._server.core
         keep = item.keep_alive and not self._draining
-        request = server.endpoint.read(item.head, item.body, self._limits)
+        request = server.endpoint.read(item.head, item.body, self._limits, core.mirrored)
         refusal = None if isinstance(request, Answer) else core.admit()
         if isinstance(request, Answer):
             await self._answer(request, keep=keep)
@@ -290,6 +347,9 @@ class HttpConnection:
         self._be_patient()
         try:
             await exchange.run()
+            server.replies.discard(reply)  # from here on it is never silent
+            if self._lost is not None:
+                reply.fall_silent()
             if reply.streamed is not None:
                 await reply.streamed.wait()
                 keep = self._keep
@@ -298,6 +358,7 @@ class HttpConnection:
         finally:
             server.replies.discard(reply)
             self._current = None
+            self._idle_since = trio.current_time()
         self._be_patient()
         return keep and self._lost is None
 
@@ -316,7 +377,8 @@ class HttpConnection:
         return keep and delivered
 
     async def _answer(self, answer: Answer, *, keep: bool) -> None:
-        await self._send(self._head(answer.status, answer.head(), keep=keep) + answer.body)
+        body = b"" if answer.bare else answer.body
+        await self._send(self._head(answer.status, answer.head(), keep=keep) + body)
 
     # An event stream (a Sink) ---------------------------------------------------------------------
 
@@ -354,17 +416,20 @@ class HttpConnection:
 
     async def _send(self, data: bytes) -> bool:
         """Whether all of it was taken by the peer's side, in time."""
-        limit = self._limits.drain if self._draining else self._limits.stall
         view = memoryview(data)
         for start in range(0, len(data), CHUNK):
+            if self._lost is not None:
+                return False
+            limit = self._limits.drain if self._draining else self._limits.stall
             with trio.move_on_after(limit) as scope:
+                self._sending = scope
                 try:
                     await self._stream.send_all(view[start : start + CHUNK])
                 except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
                     self._end(CancelSource.DISCONNECT)
                     return False
             if scope.cancelled_caught:
-                self._end(CancelSource.STALLED)
+                self._end(CancelSource.STALLED)  # unless it is gone
                 return False
         return True
 
@@ -410,6 +475,4 @@ async def serve_http(
     secured: list[trio.SocketListener] | list[trio.SSLListener[trio.SocketStream]] = listeners
     if ssl_context is not None:
         secured = [trio.SSLListener(listener, ssl_context) for listener in listeners]
-    async with trio.open_nursery() as nursery:
-        await nursery.start(HttpServer(core, endpoint).serve, secured)
-        task_status.started(bound)
+    await HttpServer(core, endpoint).serve(secured, bound, task_status)

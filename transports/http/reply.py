@@ -43,6 +43,7 @@ class HttpReply:
     __slots__ = (
         "_heard_at",
         "_open_stream",
+        "_over",
         "_queue",
         "_waiting",
         "pacer",
@@ -58,6 +59,7 @@ class HttpReply:
         self._queue: deque[Outgoing] = deque()
         self._waiting: trio.lowlevel.Task | None = None
         self._heard_at = now
+        self._over = False
 
     # What the exchange asks for
 
@@ -80,6 +82,11 @@ class HttpReply:
                 self._queue.append(_Comment())
                 self._speak()
 
+    def fall_silent(self) -> None:
+        """The peer is gone: an open stream ends, without a final event if that has not come."""
+        self._over = True
+        self._wake()
+
     def take(self) -> bytes | None:
         """The one body of an answer that is no stream; ``None`` if nothing may be said."""
         return self._queue.popleft().take() if self._queue else None
@@ -90,6 +97,8 @@ class HttpReply:
         final = False
         while not final:
             while not self._queue:
+                if self._over:
+                    return
                 await self._park()
             batch, events = [], []
             while self._queue:

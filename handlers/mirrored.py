@@ -1,0 +1,83 @@
+"""Arguments of a tool that callers repeat as HTTP headers: ``x-mcp-header`` in its input schema.
+
+Found, and refused where they may not stand, when the tool is registered. Specification: *Tools*,
+"x-mcp-header"; *Streamable HTTP*, "Custom Headers from Tool Parameters".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+__all__ = ["MirroredParameter", "mirrored_parameters"]
+
+_KEY: Final = "x-mcp-header"
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_TYPES: Final = ("string", "integer", "boolean")
+_VALUES: Final = ("const", "default", "enum", "example", "examples")
+_NAMED_SCHEMAS: Final = ("$defs", "definitions", "dependentSchemas", "patternProperties")
+
+_Path = tuple[str, ...]
+
+
+@attrs.frozen
+class MirroredParameter:
+    """``path`` leads to the value in a call's arguments that ``header`` repeats."""
+
+    header: str
+    path: _Path
+
+    def value_in(self, arguments: Any) -> Any:
+        """The value in these arguments, ``None`` if there is none."""
+        value = arguments
+        for name in self.path:
+            value = value.get(name) if isinstance(value, dict) else None
+        return value
+
+
+def mirrored_parameters(schema: Mapping[str, Any]) -> tuple[MirroredParameter, ...]:
+    """What a tool's input schema wants mirrored. Raises ``ValueError`` where it may not be."""
+    found: dict[str, MirroredParameter] = {}
+    for path, part in _parts(schema):
+        if _KEY not in part:
+            continue
+        header = part[_KEY]
+        if not path:
+            raise ValueError(
+                f"{_KEY} {header!r} is on something else than a parameter, or a property of one "
+                "that is an object in the schema itself"
+            )
+        where = ".".join(path)
+        if not isinstance(header, str) or not _TOKEN.fullmatch(header):
+            raise ValueError(f"{_KEY} of {where} is no name of a header: {header!r}")
+        if part.get("type") not in _TYPES:
+            raise ValueError(f"{_KEY} is for strings, integers and booleans, and {where} is none")
+        if header.lower() in found:
+            raise ValueError(f"{_KEY} {header!r} is there twice (case does not count)")
+        found[header.lower()] = MirroredParameter(f"Mcp-Param-{header}", path)
+    return tuple(found.values())
+
+
+def _parts(schema: Any) -> Iterator[tuple[_Path | None, Mapping[str, Any]]]:
+    """Every schema in a schema; its path, or ``None`` if not only ``properties`` lead to it."""
+    rest: list[tuple[_Path | None, Any]] = [((), schema)]
+    while rest:
+        path, part = rest.pop()
+        if not isinstance(part, dict):
+            continue
+        yield path, part
+        for key, value in part.items():
+            if key == "properties" and isinstance(value, dict):
+                rest += [
+                    (None if path is None else (*path, name), inner)
+                    for name, inner in value.items()
+                ]
+            elif key in _NAMED_SCHEMAS and isinstance(value, dict):
+                rest += [(None, inner) for inner in value.values()]
+            elif isinstance(value, list) and key not in _VALUES:
+                rest += [(None, inner) for inner in value]
+            elif key not in _VALUES:
+                rest.append((None, value))

@@ -1,0 +1,72 @@
+"""What a client may take from an HTTP response for the answer to its request. No I/O.
+
+A server that refuses answers with a JSON-RPC error whatever the status is; what stands in between,
+a proxy for one, knows only the status.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from ...runtime.errors import ConnectionLost, ProtocolError, ProtocolViolation
+from ...runtime.jsonrpc import RequestId, Response, parse
+
+__all__ = ["is_answer_to", "media_type_of", "read_body", "refusal"]
+
+_SHOWN: Final = 200
+
+
+def media_type_of(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def is_answer_to(request_id: RequestId, response: Response) -> bool:
+    """An error may have no id, if the server could not read the request's."""
+    if response.id is None:
+        return response.error is not None
+    return response.id == request_id
+
+
+def read_body(
+    status: int, media_type: str, body: bytes, request_id: RequestId, id_length: int
+) -> Response | ConnectionLost | ProtocolViolation:
+    """The answer in a whole body; or what the call fails with."""
+    success = 200 <= status < 300
+    if success and media_type != "application/json":
+        what = f"an answer of type {media_type!r}" if media_type else "an answer without a type"
+        return ProtocolViolation(f"{what} ({refusal(status, body)})", status=status)
+    try:
+        message = parse(body, id_length)
+    except ProtocolError as error:
+        return _no_answer(status, body, error.message)
+    if not isinstance(message, Response):
+        return _no_answer(status, body, "no response")
+    if not is_answer_to(request_id, message):
+        return _no_answer(status, body, f"its id is {str(message.id)[:_SHOWN]!r}")
+    if not success and message.error is None:
+        return _no_answer(status, body, "a result with the status of an error")
+    return message
+
+
+def _no_answer(status: int, body: bytes, why: str) -> ConnectionLost | ProtocolViolation:
+    if status >= 500:
+        return ConnectionLost(refusal(status, body), sent=True)
+    if status >= 300:
+        return ProtocolViolation(refusal(status, body), status=status)
+    return ProtocolViolation(
+        f"the answer is no JSON-RPC response to the request: {why} ({refusal(status, body)})",
+        status=status,
+    )
+
+
+def refusal(status: int, body: bytes) -> str:
+    """A status and the start of a body, for people."""
+    try:
+        text = f"HTTP {status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        text = f"HTTP {status}"
+    if not body:
+        return f"{text}, without a body"
+    shown = body[:_SHOWN].decode("utf-8", "replace")
+    return f"{text}: {shown!r}" + ("…" if len(body) > _SHOWN else "")

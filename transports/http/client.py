@@ -1,0 +1,427 @@
+"""The client's side of Streamable HTTP: every call is a POST of its own, in a task of its own.
+
+There is no connection to lose: a call fails alone. Its cancellation closes its response stream and
+nothing else, which is how the server hears of it. Nothing that may have reached the server is sent
+again, whatever happens to its connection (specification: *Streamable HTTP*, "Cancellation").
+
+HTTP/1.1 only: over HTTP/2, ``httpx2`` resets no stream, so a server would never hear of a
+cancellation.
+
+This module needs ``httpx2``, so it is imported when an address is connected to, not before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import reprlib
+import ssl
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Any, Final
+
+import httpx2
+import msgspec
+import trio
+
+from ...runtime.call import Call
+from ...runtime.errors import (
+    ConnectionLost,
+    ErrorCode,
+    ProtocolError,
+    ProtocolViolation,
+    TrioMcpError,
+)
+from ...runtime.journal import Journal, printable
+from ...runtime.jsonrpc import Notification, Response, decode, encode, parse
+from ...runtime.lifecycle import CancelSource, State
+from ...runtime.limits import Limits
+from ...runtime.models.base import META_PROTOCOL_VERSION
+from ..calling import Violations, encode_call, read_progress
+from ..process import ServerProcess
+from .address import checked_headers, http_client, url_of
+from .answer import is_answer_to, media_type_of, read_body, refusal
+from .events import EventReader, EventTooLong
+from .metadata import NAMED, encode_value
+from .parameters import MirroredTools
+
+__all__ = ["HttpClientConnection"]
+
+logger = logging.getLogger("trio_mcp.connection")
+
+_EVENTS: Final = "text/event-stream"
+
+
+class HttpClientConnection(Violations):
+    """Calls to one MCP endpoint: a :class:`~..calling.CallConnection`.
+
+    Raises ``ValueError`` for an address that is none, and for headers that HTTP does not allow or
+    that are the transport's own.
+    """
+
+    process: ServerProcess | None = None
+
+    def __init__(
+        self,
+        address: str,
+        limits: Limits,
+        journal: Journal,
+        *,
+        headers: Mapping[str, str] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._url = url_of(address)
+        super().__init__(str(self._url.copy_with(username=None, password=None, query=None)))
+        self.journal = journal
+        self._limits = limits
+        self._headers = checked_headers(headers or {})
+        self._http = http_client(self._url, limits, ssl_context)
+        self._ids = itertools.count(1)
+        self._calls: dict[int, _Post] = {}
+        self._posts: set[_Post] = set()
+        self._tools = MirroredTools(self.label, limits)
+        self._nursery: trio.Nursery | None = None
+        self._early: list[_Post] = []
+        self._life = trio.CancelScope(shield=True)
+        self._closed = False
+        self._post_ended = trio.Event()
+
+    # Life of the connection -----------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Carry calls until :meth:`close`, which must follow.
+
+        Shielded until then: what a cancelled caller has to say to the server is still said.
+        """
+        with self._life:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                for post in self._early:
+                    self._start(nursery, post)
+                self._early.clear()
+                await trio.sleep_forever()
+
+    async def close(self) -> None:
+        """End it: what waits fails, every stream is closed, in bounds and also if cancelled."""
+        self._closed = True
+        self._early.clear()
+        for post in [*self._calls.values()]:
+            post.call.lost(ConnectionLost("the client was closed", sent=post.call.sent))
+        for post in self._posts:
+            post.scope.cancel("the client was closed")
+        bound = trio.current_time() + self._limits.exit_wait
+        try:
+            with trio.CancelScope(shield=True, deadline=bound):
+                while self._posts:
+                    await self._post_ended.wait()
+                await self._http.aclose()
+        finally:
+            self._life.cancel("the client was closed")
+
+    # Calls ----------------------------------------------------------------------------------------
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Calls in flight, oldest first."""
+        return tuple(post.call for post in self._calls.values())
+
+    def open(self, method: str, params: Mapping[str, Any], target: str | None = None) -> Call:
+        """Start a call: a task of its own posts it. Never waits.
+
+        Raises :class:`ConnectionLost` if the connection was closed, ``ValueError`` or ``TypeError``
+        for what JSON or a header cannot hold or what is longer than ``Limits.message_bytes``.
+        """
+        if self._closed:
+            raise ConnectionLost("the client was closed", sent=False)
+        request_id = next(self._ids)
+        frame = encode_call(request_id, method, params, self._limits)
+        mirror = self._tools.headers_for(method, params)
+        call = Call(
+            request_id,
+            method,
+            target,
+            frame,
+            self.label,
+            self.journal,
+            self._forget,
+            self._limits.progress_backlog,
+        )
+        post = _Post(call, self._metadata(method, params), mirror, frame)
+        self._calls[call.key] = post
+        if self._nursery is None:
+            self._early.append(post)
+        else:
+            self._start(self._nursery, post)
+        return call
+
+    def cancel(self, call: Call, source: CancelSource, reason: str | None = None) -> bool:
+        """Cancel a call: its response stream is closed, or its request never goes out. Never
+        waits."""
+        post = self._calls.get(call.key)
+        if not call.cancel(source, reason):
+            return False
+        assert post is not None
+        if not call.sent:
+            call.stopped()
+        post.scope.cancel(reason)
+        return True
+
+    def _forget(self, call: Call) -> None:
+        del self._calls[call.key]
+
+    # Headers --------------------------------------------------------------------------------------
+
+    def _metadata(self, method: str, params: Mapping[str, Any]) -> list[tuple[str, str]]:
+        meta = params.get("_meta", {})
+        headers = [
+            *self._headers,
+            ("content-type", "application/json"),
+            ("accept", f"application/json, {_EVENTS}"),
+            ("accept-encoding", "identity"),
+            ("mcp-protocol-version", str(meta.get(META_PROTOCOL_VERSION))),
+            ("mcp-method", encode_value(method)),
+        ]
+        if method in NAMED:
+            headers.append(("mcp-name", encode_value(str(params.get(NAMED[method])))))
+        return headers
+
+    # One call -------------------------------------------------------------------------------------
+
+    def _start(self, nursery: trio.Nursery, post: _Post) -> None:
+        self._posts.add(post)
+        nursery.start_soon(self._run_post, post, name=post.call.name)
+
+    async def _run_post(self, post: _Post) -> None:
+        call = post.call
+        try:
+            with post.scope:
+                await self._ask(post)
+        finally:
+            self._posts.discard(post)
+            self._post_ended.set()
+            self._post_ended = trio.Event()
+            call.lost(ConnectionLost("the client was closed", sent=call.sent))
+
+    async def _ask(self, post: _Post) -> None:
+        call = post.call
+        try:
+            refused = await self._send(post)
+            if refused is not None:
+                if await self._adapt(post):
+                    refused = await self._send(post)
+                if refused is not None:
+                    call.answered(refused)
+        except httpx2.HTTPError as error:
+            call.lost(ConnectionLost(_describe(error), sent=call.sent))
+        except Exception as error:
+            # Whatever it is, it is this call's alone: the others have tasks in the same nursery.
+            logger.exception("%s: %s failed", self.label, printable(call.name))
+            call.lost(ConnectionLost(f"the request failed: {error!r}", sent=call.sent))
+
+    async def _send(self, post: _Post) -> Response | None:
+        """Post the request and read its answer. Returns a HeaderMismatch instead of delivering it:
+        the server has not run the request."""
+        call = post.call
+        request = self._http.build_request(
+            "POST",
+            self._url,
+            content=_Body(call),
+            headers=[*post.headers, *post.mirror, ("content-length", str(call.size))],
+        )
+        response = await self._http.send(request, stream=True)
+        try:
+            return await self._receive(post, response)
+        finally:
+            await response.aclose()
+
+    async def _receive(self, post: _Post, response: httpx2.Response) -> Response | None:
+        call, limits = post.call, self._limits
+        status = response.status_code
+        headers = response.headers
+        if 300 <= status < 400:
+            where = reprlib.repr(headers.get("location", ""))
+            self._fail(post, f"HTTP {status} to {where}: redirects are not followed", status)
+            return None
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            self._fail(post, "an answer with a Content-Encoding, which was not accepted", status)
+            return None
+        media_type = media_type_of(headers.get("content-type", ""))
+        if status == 200 and media_type == _EVENTS:
+            await self._read_events(post, response)
+            return None
+        body = bytearray()
+        async with aclosing(response.aiter_raw()) as chunks:
+            async for chunk in chunks:
+                if call.state is State.RUNNING:
+                    body += chunk
+                    if len(body) > limits.message_bytes:
+                        self._refuse_body(post, status, bytes(body))
+        if call.state is not State.RUNNING:
+            return None
+        answer = read_body(status, media_type, bytes(body), call.id, limits.id_length)
+        if isinstance(answer, Response):
+            if _is_mismatch(answer) and call.method == "tools/call":
+                return answer
+            self._answered(call, answer)
+        else:
+            if isinstance(answer, ProtocolViolation):
+                self._violation(str(answer))
+            call.lost(answer)
+        return None
+
+    def _refuse_body(self, post: _Post, status: int, body: bytes) -> None:
+        limit = self._limits.message_bytes
+        self._fail(post, f"an answer longer than message_bytes={limit} ({refusal(status, body)})")
+
+    async def _read_events(self, post: _Post, response: httpx2.Response) -> None:
+        call = post.call
+        reader = EventReader(self._limits.message_bytes)
+        async with aclosing(response.aiter_raw()) as chunks:
+            async for chunk in chunks:
+                if call.state is not State.RUNNING:
+                    continue  # the end is all that is still of interest
+                try:
+                    events = reader.feed(chunk)
+                except EventTooLong as error:
+                    self._fail(post, str(error))
+                    continue
+                for event in events:
+                    self._on_event(post, event)
+                if call.ended:
+                    post.scope.deadline = trio.current_time() + self._limits.http_trailing
+        call.lost(ConnectionLost("the event stream ended without a response", sent=True))
+
+    def _on_event(self, post: _Post, event: bytes) -> None:
+        call = post.call
+        try:
+            message = parse(event, self._limits.id_length)
+        except ProtocolError as error:
+            self._violation(f"an event that is no message: {error.message}")
+            return
+        if isinstance(message, Response):
+            if is_answer_to(call.id, message):
+                self._answered(call, message)
+            else:
+                self._violation("an answer to another request")
+        elif not isinstance(message, Notification):
+            self._violation("a request from the server, which this revision does not have")
+        elif message.method == "notifications/progress":
+            self._on_progress(post, message.params)
+
+    def _on_progress(self, post: _Post, params: dict[str, Any]) -> None:
+        if post.call.state is not State.RUNNING:
+            return  # it came with the answer, after it
+        token = params.get("progressToken")
+        if type(token) is not int or token != post.token:
+            self._violation("progress of another request")
+            return
+        try:
+            update = read_progress(params)
+        except (TypeError, ValueError, OverflowError) as error:
+            self._violation(f"a malformed progress notification: {error}")
+        else:
+            post.call.heard_progress(update)
+
+    def _answered(self, call: Call, response: Response) -> None:
+        if call.method == "tools/list" and response.result is not None:
+            self._tools.learn(response.result)
+        call.answered(response)
+
+    def _fail(self, post: _Post, why: str, status: int | None = None) -> None:
+        """The rest of the answer is of no interest. Whoever reads it goes on until the scope's
+        cancellation reaches the innermost generator: to leave one in its middle would leave the
+        others to the garbage collector."""
+        self._violation(why)
+        post.call.lost(ProtocolViolation(why, status=status))
+        post.scope.cancel()
+
+    # Tools whose headers have changed -------------------------------------------------------------
+
+    async def _adapt(self, post: _Post) -> bool:
+        """After a HeaderMismatch: learn the tool anew. Whether the call is worth a second try."""
+        call = post.call
+        message = decode(post.frame)
+        params = message["params"]
+        await self._list_until(params["name"], params["_meta"])
+        if call.state is not State.RUNNING:
+            return False
+        mirror = self._tools.headers_for(call.method, params)
+        if mirror == post.mirror:
+            return False
+        post.mirror = mirror
+        request_id = next(self._ids)
+        # Byte for byte the same but for its id: raw parts are copied, not decoded.
+        parts = msgspec.json.decode(post.frame, type=dict[str, msgspec.Raw])
+        parts["id"] = msgspec.Raw(encode(request_id))
+        call.send_again(request_id, msgspec.json.encode(parts))
+        return True
+
+    async def _list_until(self, name: str, meta: dict[str, Any]) -> None:
+        cursor: dict[str, str] = {}
+        for _ in range(self._limits.pages):
+            result = await self._list_page({**cursor, "_meta": meta})
+            tools = result.get("tools")
+            if not isinstance(tools, list) or any(
+                isinstance(tool, dict) and tool.get("name") == name for tool in tools
+            ):
+                return
+            following = result.get("nextCursor")
+            if not isinstance(following, str):
+                return
+            cursor = {"cursor": following}
+
+    async def _list_page(self, params: dict[str, Any]) -> dict[str, Any]:
+        """A page of tools, empty if there is none to be had."""
+        call = self.open("tools/list", params)
+        try:
+            while call.record is None:
+                await call.changed.wait()
+            return call.result()
+        except TrioMcpError:
+            return {}
+        finally:
+            self.cancel(call, CancelSource.CALLER, "the call that needed it has ended")
+
+
+class _Post:
+    """A call on its way: its task's scope, and what its request is made of."""
+
+    def __init__(
+        self,
+        call: Call,
+        headers: list[tuple[str, str]],
+        mirror: list[tuple[str, str]],
+        frame: bytes,
+    ) -> None:
+        self.call = call
+        self.token = call.id  # stays what it was if the call is sent again with a new id
+        self.headers = headers
+        self.mirror = mirror
+        self.scope = trio.CancelScope()
+        self.frame = frame if call.method == "tools/call" else b""
+
+
+class _Body:
+    """The body of a request, taken when it goes out. No generator: leaves nothing behind."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._taken = False
+
+    def __aiter__(self) -> _Body:
+        return self
+
+    async def __anext__(self) -> bytes:
+        frame = None if self._taken else self._call.take()
+        self._taken = True
+        if frame is None:
+            raise StopAsyncIteration
+        return frame
+
+
+def _is_mismatch(response: Response) -> bool:
+    return response.error is not None and response.error.get("code") == ErrorCode.HEADER_MISMATCH
+
+
+def _describe(error: httpx2.HTTPError) -> str:
+    return str(error) or type(error).__name__
