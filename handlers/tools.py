@@ -24,7 +24,7 @@ from ..runtime.models.tools import (
 from .caching import CacheHint
 from .pagination import Cursors, page_of
 from .results import UNSTRUCTURED, error_result, structured_result, unstructured_result
-from .signature import FunctionSchema, InvalidArguments, NonFiniteOutput, inspect_function
+from .schema.signature import FunctionSchema, InvalidArguments, NonFiniteOutput, inspect_function
 
 __all__ = ["RegisteredTool", "Tools"]
 

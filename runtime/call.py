@@ -16,7 +16,7 @@ from typing import Any
 
 import trio
 
-from .errors import ConnectionLost, ServerError
+from .errors import ConnectionLost, ProtocolViolation, ServerError
 from .journal import Journal, Record
 from .jsonrpc import RequestId, Response
 from .lifecycle import CancelCause, CancelSource, Lifecycle, State
@@ -121,6 +121,12 @@ class Call(Lifecycle):
         if self.state is State.CANCELLING:
             self.stopped()
         elif self.claim(failed=True):
+            self._error = error
+            self._end()
+
+    def broken(self, error: ProtocolViolation) -> None:
+        """The peer answered with something that is no answer."""
+        if self.claim(failed=True):
             self._error = error
             self._end()
 

@@ -65,10 +65,16 @@ class Dispatcher:
         self._began_at = 0.0
 
     def enter_run(self) -> None:
-        """A transport starts to serve, in the current Trio run."""
+        """A transport starts to serve, in the current Trio run.
+
+        What an earlier run left behind, threads that outlived it, is not this one's.
+        """
         token = trio.lowlevel.current_trio_token()
         if token is not self._token:
             self._token = token
+            self.threads = ThreadPool(self.limits.threads)
+            self.connections.clear()
+            self.inflight = 0
             self._began_at = trio.current_time()
             self.thread = threading.get_ident()
 
@@ -153,9 +159,7 @@ class Dispatcher:
         error = leaf_of(error) if error is not None else None
         if isinstance(error, ProtocolError):
             return error
-        logger.error(
-            "exchange %d: %s failed", exchange.key, exchange.request.method, exc_info=error
-        )
+        logger.error("exchange %d: %s failed", exchange.key, exchange.name, exc_info=error)
         if isinstance(error, NonFiniteNumber):
             return ProtocolError(
                 ErrorCode.INTERNAL_ERROR, f"The result cannot be sent as JSON: {error}"
@@ -171,7 +175,7 @@ class Dispatcher:
         return Scope(
             kind=ScopeKind.SERVER,
             label=self.name,
-            state="serving",
+            state="serving" if below else "idle",
             age=trio.current_time() - self._began_at if below else 0.0,
             children=tuple(below),
         )

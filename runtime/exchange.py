@@ -15,7 +15,7 @@ import trio
 
 from .errors import ErrorCode, ProtocolError
 from .groups import leaf_of
-from .journal import Record
+from .journal import Record, printable
 from .jsonrpc import Request, RequestId
 from .lifecycle import ANSWERED, CancelCause, CancelSource, Lifecycle, State
 from .progress import Pacer, ProgressReporter, ProgressUpdate
@@ -210,6 +210,13 @@ class Exchange(Lifecycle):
     # What the context needs ---------------------------------------------------------------------
 
     @property
+    def name(self) -> str:
+        """Method and target, for a line of a log."""
+        clip = self.core.limits.text_length
+        method = self.request.method[:clip]
+        return printable(f"{method} {self.target[:clip]}" if self.target else method)
+
+    @property
     def nursery(self) -> trio.Nursery:
         if self._nursery is None:
             raise RuntimeError("this request is over: its nursery has closed")
@@ -270,11 +277,9 @@ class Exchange(Lifecycle):
 
     def scope(self) -> Scope:
         self._note_deadline()
-        clip = self.core.limits.text_length
-        name = self.request.method[:clip]
         return Scope(
             kind=ScopeKind.EXCHANGE,
-            label=f"{name} {self.target[:clip]}" if self.target else name,
+            label=self.name,
             state=self._state.value,
             age=trio.current_time() - self.received_at,
             deadline=self.deadline,

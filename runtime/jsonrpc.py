@@ -154,8 +154,11 @@ def _parse_response(value: dict[str, Any], id_length: int) -> Response:
         return Response(request_id, result, None)
     if type(error) is dict and "result" not in value:
         return Response(request_id, None, error)
-    about = request_id if "result" not in value and "error" not in value else None
-    raise _invalid("Invalid request: neither a request, nor a notification, nor a response", about)
+    if "result" not in value and "error" not in value:
+        raise _invalid("Invalid request: neither a request, nor a notification", request_id)
+    refusal = _invalid("Invalid response: result or error, one of the two, and an object")
+    refusal.response_id = request_id
+    raise refusal
 
 
 def _invalid(message: str, request_id: RequestId | None = None) -> ProtocolError:

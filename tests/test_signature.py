@@ -36,7 +36,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trio_mcp.handlers.signature import (
+from trio_mcp.handlers.schema.signature import (
     FunctionSchema,
     InvalidArguments,
     OutputError,

@@ -19,7 +19,7 @@ from ..runtime.exchange import Outgoing
 from ..runtime.jsonrpc import Message, parse
 from ..runtime.lifecycle import CancelSource
 from ..runtime.limits import Limits
-from .framing import Oversize
+from .framing import Frame, Oversize
 from .wire import Wire
 
 __all__ = ["Bare", "Channel", "close_wire"]
@@ -136,7 +136,7 @@ class Channel:
     async def read(
         self,
         on_message: Callable[[Message, float], None],
-        on_garbage: Callable[[ProtocolError], None],
+        on_garbage: Callable[[ProtocolError, Frame], None],
     ) -> None:
         """The reader: until the peer closes its side or the wire breaks."""
         receive, id_length = self.wire.receive, self._limits.id_length
@@ -154,7 +154,7 @@ class Channel:
                         raise _too_long(frame)
                     message = parse(frame, id_length)
                 except ProtocolError as error:
-                    on_garbage(error)
+                    on_garbage(error, frame)
                 else:
                     on_message(message, now)
 

@@ -25,6 +25,7 @@ from ..runtime.lifecycle import CancelSource
 from ..runtime.progress import Pacer
 from ..runtime.scopes import Scope, ScopeKind
 from .channel import Bare, Channel, close_wire
+from .framing import Frame
 from .wire import Wire
 
 __all__ = ["ServerConnection", "serve_wire"]
@@ -185,7 +186,7 @@ class ServerConnection:
             CancelSource.NOTIFICATION, reason[:clip] if isinstance(reason, str) else None
         )
 
-    def _on_garbage(self, error: ProtocolError) -> None:
+    def _on_garbage(self, error: ProtocolError, _: Frame) -> None:
         if error.request_id in self._exchanges:
             error = _duplicate(error.request_id, error.message)
         self._refuse(error)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import trio
 
@@ -106,7 +106,7 @@ async def _connected(
             failure = raised
         try:
             await connection.close()
-        except trio.Cancelled as raised:
+        except BaseException as raised:  # Ctrl-C, for one
             failure = failure if failure is not None else raised
         nursery.cancel_scope.cancel("the client was closed")
     if failure is not None:
@@ -127,13 +127,21 @@ async def _open_connection(
     if isinstance(target, trio.abc.Stream):
         wire = StreamWire.over(target, limits.message_bytes)
         return ClientConnection(wire, limits, journal), None
-    if isinstance(target, str):
+    if not _is_command(target):
         raise TypeError(
-            f"connect takes a command as a list, for example {target.split()!r}; "
-            "there is no transport for addresses yet"
+            f"connect takes a command as a list of strings, a Trio stream (for TCP: await "
+            f"trio.open_tcp_stream(host, port)) or a Server of this process, not {target!r}"
         )
     process = await ServerProcess.launch(target, limits, env=env, cwd=cwd)
     return ClientConnection(process.wire, limits, journal, process), None
+
+
+def _is_command(target: object) -> TypeGuard[Sequence[str | os.PathLike[str]]]:
+    return (
+        isinstance(target, (list, tuple))
+        and len(target) > 0
+        and all(isinstance(word, (str, os.PathLike)) for word in target)
+    )
 
 
 class _InOneTask(AbstractAsyncContextManager["Client"]):
@@ -274,6 +282,11 @@ class Client:
         """Of a launched server, once it has exited; negative for a signal."""
         process = self._connection.process
         return process.exit_status if process is not None else None
+
+    def abort(self) -> None:
+        """End the connection without grace: leaving the block of :func:`connect` then kills a
+        launched server and its process group at once, clean-up or not. Never waits."""
+        self._connection.abort()
 
     # Inside ---------------------------------------------------------------------------------------
 

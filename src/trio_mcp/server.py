@@ -138,6 +138,8 @@ class Server:
         raise :class:`~trio_mcp.ToolError` for failures that the model should read; any other
         exception is logged and answered as an internal error, without its details.
         """
+        if function is not None and not callable(function):
+            raise TypeError(f"tool() takes a function; write tool(name={function!r})")
 
         def decorate(function: F) -> F:
             self._tools.add(

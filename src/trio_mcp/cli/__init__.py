@@ -228,4 +228,4 @@ def demo() -> int:
     from ..demo.visit import visit
     from .interrupts import run_interruptible
 
-    return run_interruptible(lambda _: visit())
+    return run_interruptible(visit)

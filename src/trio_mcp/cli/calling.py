@@ -44,6 +44,7 @@ class CallRequest:
 async def call_tool(interrupts: Interrupts, request: CallRequest) -> int:
     """Make the call, print its result; the exit status."""
     async with connected(request.command, verbose=request.verbose) as client:
+        interrupts.at_once = client.abort
         tool = await _find(client, request.tool)
         arguments = parse_arguments(request.arguments, tool.input_schema)
         async with client.start_tool(

@@ -19,12 +19,13 @@ class Interrupts:
     """What SIGINT and SIGTERM do.
 
     ``gently`` is called with the signal's name. Where there is none, or it returns ``False`` since
-    there is nothing left to be gentle about, everything ends at once. ``status`` is that of a
-    program ended by the last signal.
+    there is nothing left to be gentle about, ``at_once`` is called and everything ends. ``status``
+    is that of a program ended by the last signal.
     """
 
     def __init__(self) -> None:
         self.gently: Callable[[str], bool] | None = None
+        self.at_once: Callable[[], None] | None = None
         self.status: int | None = None
 
     async def obey(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
@@ -33,6 +34,8 @@ class Interrupts:
             self.status = 128 + number
             name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
             if self.gently is None or not self.gently(name):
+                if self.at_once is not None:
+                    self.at_once()
                 scope.cancel(name)
 
 
