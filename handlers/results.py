@@ -41,8 +41,9 @@ def unstructured_result(value: Any) -> CallToolResult:
 
 
 def error_result(message: str) -> CallToolResult:
-    """A failure of the tool itself, told to the model."""
-    return CallToolResult([TextContent(message)], is_error=True)
+    """A failure of the tool itself, told to the model; what is no Unicode in it is escaped."""
+    text = message.encode(errors="backslashreplace").decode()
+    return CallToolResult([TextContent(text)], is_error=True)
 
 
 def _block(value: Any) -> ContentBlock:

@@ -12,7 +12,6 @@ import attrs
 
 from ..runtime.context import Context, exchange_of
 from ..runtime.errors import ErrorCode, ProtocolError, ToolError
-from ..runtime.groups import leaf_of
 from ..runtime.models.base import Icon, PaginatedRequestParams
 from ..runtime.models.tools import (
     CallToolRequestParams,
@@ -26,7 +25,7 @@ from .pagination import Cursors, page_of
 from .results import UNSTRUCTURED, error_result, structured_result, unstructured_result
 from .schema.signature import FunctionSchema, InvalidArguments, NonFiniteOutput, inspect_function
 
-__all__ = ["RegisteredTool", "Tools"]
+__all__ = ["RegisteredTool", "Tools", "tool_failure"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
@@ -120,17 +119,11 @@ class Tools:
             return error_result(str(error))
         if schema.context_parameter is not None:
             arguments[schema.context_parameter] = ctx
-        try:
-            if tool.is_async:
-                value = await tool.function(**arguments)
-            else:
-                job = functools.partial(tool.function, **arguments)
-                value = await exchange.core.threads.run(exchange, params.name, job)
-        except Exception as error:
-            reason = leaf_of(error)
-            if isinstance(reason, ToolError):
-                return error_result(str(reason))
-            raise
+        if tool.is_async:
+            value = await tool.function(**arguments)
+        else:
+            job = functools.partial(tool.function, **arguments)
+            value = await exchange.core.threads.run(exchange, params.name, job)
         if schema.output_schema is None:
             return unstructured_result(value)
         if isinstance(value, CallToolResult):
@@ -139,6 +132,11 @@ class Tools:
             return structured_result(schema.structure_output(value))
         except NonFiniteOutput as error:
             raise ProtocolError(ErrorCode.INTERNAL_ERROR, str(error)) from None
+
+
+def tool_failure(error: BaseException) -> CallToolResult | None:
+    """A :class:`ToolError` is a result that the model reads; anything else is none."""
+    return error_result(str(error)) if isinstance(error, ToolError) else None
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

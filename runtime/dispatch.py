@@ -35,11 +35,13 @@ class Method:
     """How one method is served: the model of its parameters, and an async function.
 
     ``target`` names the parameter that says what the request is about: for the journal.
+    ``recover`` may turn what the handler or one of its children raised into a result.
     """
 
     params: type
     run: Callable[[Context, Any], Awaitable[Any]]
     target: str | None = None
+    recover: Callable[[BaseException], Any] | None = None
 
 
 class Connection(Peer, Protocol):
@@ -134,6 +136,14 @@ class Dispatcher:
         exchange.progress_token = metadata.progress_token
         params: Any = era.read_params(method.params, request.params)
         return era.write_result(await method.run(Context(exchange), params))
+
+    def recover(self, exchange: Exchange, error: BaseException) -> dict[str, Any] | None:
+        """The result that a failure stands for, if it stands for one."""
+        method, era = exchange.method, exchange.era
+        if method is None or method.recover is None or era is None:
+            return None
+        result = method.recover(leaf_of(error))
+        return None if result is None else era.write_result(result)
 
     # And back -----------------------------------------------------------------------------------
 

@@ -263,6 +263,9 @@ class Exchange(Lifecycle):
     def note_cleanup(self, outcome: str) -> None:
         """A ``ctx.cleanup`` block or a thread's window has ended; the worst outcome is kept."""
         self.cleanups += 1
+        self._keep_worst(outcome)
+
+    def _keep_worst(self, outcome: str) -> None:
         if _CLEANUP_RANK[outcome] >= _CLEANUP_RANK[self.cleanup_outcome]:
             self.cleanup_outcome = outcome
 
@@ -310,6 +313,8 @@ class Exchange(Lifecycle):
 
     def _queue_outcome(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
         core = self.core
+        if error is not None and (recovered := core.recover(self, error)) is not None:
+            result, error = recovered, None
         if error is None and result is not None:
             try:
                 self._frame = core.encode_result(self, result)
@@ -328,7 +333,7 @@ class Exchange(Lifecycle):
 
     def _unwind(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
         if error is not None:
-            self.note_cleanup("error")
+            self._keep_worst("error")
             self._error = self.core.explain(self, error).message
         elif self.cleanup_outcome is None:
             self.cleanup_outcome = "clean"
@@ -390,13 +395,15 @@ class Exchange(Lifecycle):
 _CLEANUP_RANK = {None: 0, "clean": 1, "error": 2, "timed out": 3, "abandoned": 4}
 
 
-_PASSING_ON = (trio.Cancelled, KeyboardInterrupt, GeneratorExit)
+_PASSING_ON = (trio.Cancelled, KeyboardInterrupt)
 
 
 def _passes_on(raised: BaseException) -> bool:
     """Whether it belongs to a scope around the exchange. All else is the handler's failure."""
     if isinstance(raised, BaseExceptionGroup):
         return raised.subgroup(_PASSING_ON) is not None
+    if isinstance(raised, GeneratorExit):
+        return not trio.lowlevel.in_trio_task()  # the coroutine is being closed, after the run
     return isinstance(raised, _PASSING_ON)
 
 

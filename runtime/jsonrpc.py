@@ -59,6 +59,8 @@ class Request:
 
 @attrs.define(eq=False)
 class Notification:
+    """``method`` is empty for a malformed one, which nobody acts on."""
+
     method: str
     params: dict[str, Any]
 
@@ -136,6 +138,8 @@ def _parse_notification(value: dict[str, Any], method: object) -> Notification:
     if type(method) is not str:
         raise _invalid("Invalid request: method must be a string")
     if value.get("jsonrpc") != "2.0":
+        if method.startswith("notifications/"):
+            return Notification("", {})  # malformed, and nobody is to be answered
         raise _invalid('Invalid request: jsonrpc must be "2.0"')
     params = value.get("params")
     return Notification(method, params if type(params) is dict else {})

@@ -10,7 +10,7 @@ import trio
 from .handlers.caching import CacheHint
 from .handlers.discovery import Discovery
 from .handlers.pagination import Cursors
-from .handlers.tools import Tools
+from .handlers.tools import Tools, tool_failure
 from .runtime.dispatch import Dispatcher, Method
 from .runtime.eras.revision_2026_07_28 import VERSION, Revision20260728
 from .runtime.journal import Journal
@@ -85,7 +85,9 @@ class Server:
             {
                 "server/discover": Method(RequestParams, discovery.discover),
                 "tools/list": Method(PaginatedRequestParams, self._tools.list),
-                "tools/call": Method(CallToolRequestParams, self._tools.call, target="name"),
+                "tools/call": Method(
+                    CallToolRequestParams, self._tools.call, target="name", recover=tool_failure
+                ),
             }
         )
 
