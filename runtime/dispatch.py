@@ -142,8 +142,12 @@ class Dispatcher:
         method, era = exchange.method, exchange.era
         if method is None or method.recover is None or era is None:
             return None
-        result = method.recover(leaf_of(error))
-        return None if result is None else era.write_result(result)
+        try:
+            result = method.recover(leaf_of(error))
+            return None if result is None else era.write_result(result)
+        except Exception:
+            logger.exception("exchange %d: a failure that cannot be told", exchange.key)
+            return None
 
     # And back -----------------------------------------------------------------------------------
 
@@ -160,7 +164,7 @@ class Dispatcher:
     def encode_error(self, exchange: Exchange, error: ProtocolError) -> bytes:
         try:
             return encode_error(exchange.request.id, error)
-        except (TypeError, ValueError, RecursionError):
+        except Exception:
             logger.exception("exchange %d: an error that is no JSON", exchange.key)
             return encode_error(exchange.request.id, _internal(exchange))
 
@@ -168,7 +172,10 @@ class Dispatcher:
         """The JSON-RPC error for what a handler raised. Surprises are logged, and not told."""
         error = leaf_of(error) if error is not None else None
         if isinstance(error, ProtocolError):
-            return error
+            try:
+                return ProtocolError(error.code, str(error.message), error.data)
+            except Exception:  # a subclass that is not made as its base wants it
+                logger.exception("exchange %d: a broken ProtocolError", exchange.key)
         logger.error("exchange %d: %s failed", exchange.key, exchange.name, exc_info=error)
         if isinstance(error, NonFiniteNumber):
             return ProtocolError(

@@ -223,6 +223,11 @@ class Exchange(Lifecycle):
         return self._nursery
 
     @property
+    def running(self) -> bool:
+        """Whether the handler, or anything that it started, still runs."""
+        return self._nursery is not None
+
+    @property
     def deadline(self) -> float:
         """When this request is cancelled with cause DEADLINE; Trio's clock, ``inf`` for never."""
         return float("inf") if self._nursery is None else self._nursery.cancel_scope.deadline
@@ -380,7 +385,7 @@ class Exchange(Lifecycle):
             state=self._state,
             cause=self.cause,
             extra_cancels=self.extra_cancels,
-            error=self._error,
+            error=self._error[:clip] if self._error is not None else None,
             is_error=self._is_error,
             delivered=self._delivered,
             cleanup=self.cleanup_outcome if self.cause is not None else None,

@@ -28,6 +28,7 @@ __all__ = [
     "encode_notification",
     "encode_request",
     "encode_result",
+    "id_key",
     "id_too_long",
     "is_request_id",
     "parse",
@@ -172,6 +173,11 @@ def _invalid(message: str, request_id: RequestId | None = None) -> ProtocolError
 def _about(error: ProtocolError, request_id: RequestId | None) -> ProtocolError:
     error.request_id = request_id
     return error
+
+
+def id_key(request_id: RequestId) -> str:
+    """A key for tables of a peer's ids: type and value, and a hash that no peer can foresee."""
+    return f"s{request_id}" if isinstance(request_id, str) else f"i{request_id}"
 
 
 def id_too_long(request_id: RequestId, id_length: int) -> bool:

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+import attrs
 import trio
 
 from ..runtime.call import Call
@@ -189,7 +190,7 @@ class ClientConnection:
             self.label,
             self._journal,
             self._forget,
-            self._limits.progress_backlog,
+            self._limits,
         )
         self._calls[request_id] = call
         self._channel.put(call)
@@ -197,6 +198,8 @@ class ClientConnection:
 
     def cancel(self, call: Call, source: CancelSource, reason: str | None = None) -> bool:
         """Cancel a call: the server is told, if it has heard of the call at all. Never waits."""
+        if reason is not None:  # it goes to the peer, and must be text that can
+            reason = reason[: self._limits.text_length].encode(errors="backslashreplace").decode()
         if not call.cancel(source, reason):
             return False
         if not call.sent:
@@ -249,6 +252,8 @@ class ClientConnection:
         except (TypeError, ValueError, OverflowError) as error:
             self._violation(f"a malformed progress notification: {error}")
         else:
+            if update.message is not None:
+                update = attrs.evolve(update, message=update.message[: self._limits.text_length])
             call.heard_progress(update)
 
     def _on_garbage(self, error: ProtocolError, frame: Frame) -> None:

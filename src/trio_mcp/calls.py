@@ -195,11 +195,11 @@ class _Updates:
 
     async def __anext__(self) -> ProgressUpdate:
         call = self._pending.call
+        await trio.lowlevel.checkpoint()
         while not call.updates:
             if call.state is not State.RUNNING:
                 raise StopAsyncIteration
             await self._pending.next_change()
-        await trio.lowlevel.checkpoint()
         return call.updates.popleft()
 
 

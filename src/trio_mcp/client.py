@@ -27,6 +27,7 @@ from .runtime.errors import (
     ProtocolViolation,
     ServerError,
 )
+from .runtime.groups import leaf_of
 from .runtime.journal import Journal
 from .runtime.limits import Limits
 from .runtime.models.base import META_SERVER_INFO, ClientCapabilities, Implementation
@@ -95,20 +96,23 @@ async def _connected(
     connection, serve = await _open_connection(target, limits, journal, env, cwd)
     client = Client(connection, info, limits, timeouts)
     failure: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        try:
-            if serve is not None:
-                nursery.start_soon(serve)
-            nursery.start_soon(connection.run)
-            await client._find_out()
-            yield client
-        except BaseException as raised:
-            failure = raised
-        try:
-            await connection.close()
-        except BaseException as raised:  # Ctrl-C, for one
-            failure = failure if failure is not None else raised
-        nursery.cancel_scope.cancel("the client was closed")
+    try:
+        async with trio.open_nursery() as nursery:
+            try:
+                if serve is not None:
+                    nursery.start_soon(serve)
+                nursery.start_soon(connection.run)
+                await client._find_out()
+                yield client
+            except BaseException as raised:
+                failure = raised
+            try:
+                await connection.close()
+            except BaseException as raised:  # Ctrl-C, for one
+                failure = failure if failure is not None else raised
+            nursery.cancel_scope.cancel("the client was closed")
+    except BaseExceptionGroup as group:  # a Ctrl-C that struck in one of our tasks
+        failure = failure if isinstance(failure, Exception) else leaf_of(group)
     if failure is not None:
         raise failure
 
@@ -129,11 +133,16 @@ async def _open_connection(
         return ClientConnection(wire, limits, journal), None
     if not _is_command(target):
         raise TypeError(
-            f"connect takes a command as a list of strings, a Trio stream (for TCP: await "
-            f"trio.open_tcp_stream(host, port)) or a Server of this process, not {target!r}"
+            f"connect takes a command as a list, for example {_as_command(target)!r}, a Trio "
+            "stream (for TCP: await trio.open_tcp_stream(host, port)) or a Server of this process, "
+            f"not {target!r}"
         )
     process = await ServerProcess.launch(target, limits, env=env, cwd=cwd)
     return ClientConnection(process.wire, limits, journal, process), None
+
+
+def _as_command(target: object) -> list[str]:
+    return target.split() if isinstance(target, str) and target else ["python", "server.py"]
 
 
 def _is_command(target: object) -> TypeGuard[Sequence[str | os.PathLike[str]]]:
@@ -150,10 +159,14 @@ class _InOneTask(AbstractAsyncContextManager["Client"]):
 
     def __init__(self, connected: AbstractAsyncContextManager[Client]) -> None:
         self._connected = connected
+        self._entered = False
         self._client: Client
         self._place: tuple[trio.lowlevel.Task, trio.Nursery]
 
     async def __aenter__(self) -> Client:
+        if self._entered:
+            raise RuntimeError("what connect() returns is entered once; call connect() again")
+        self._entered = True
         self._client = await self._connected.__aenter__()
         task = trio.lowlevel.current_task()
         self._place = task, task.child_nurseries[-1]
