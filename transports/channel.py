@@ -55,6 +55,7 @@ class Channel:
     def __init__(self, wire: Wire, limits: Limits) -> None:
         self.wire = wire
         self.queued_bytes = 0
+        self.refused_bytes = 0  # of them, in frames that belong to no request in flight
         self._limits = limits
         self._queue: deque[tuple[Outgoing, int]] = deque()
         self._parked: trio.lowlevel.Task | None = None
@@ -69,6 +70,8 @@ class Channel:
         size = item.size
         self._queue.append((item, size))
         self.queued_bytes += size
+        if isinstance(item, Bare):
+            self.refused_bytes += size
         if self._parked is not None:
             trio.lowlevel.reschedule(self._parked)
             self._parked = None
@@ -120,6 +123,8 @@ class Channel:
         while queue and size < BATCH:
             item, held = queue.popleft()
             self.queued_bytes -= held
+            if isinstance(item, Bare):
+                self.refused_bytes -= held
             frame = item.take()
             if frame is not None:
                 batch.append(item)

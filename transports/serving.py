@@ -229,7 +229,7 @@ class ServerConnection:
         return error
 
     def _refuse(self, error: ProtocolError) -> None:
-        if self._channel.queued_bytes > self._core.limits.bytes_per_connection:
+        if self._channel.refused_bytes > self._core.limits.bytes_per_connection:
             self._end(CancelSource.STALLED)  # it sends what must be refused, and reads nothing
             return
         frame = encode_error(error.request_id, error)
