@@ -12,7 +12,9 @@ import attrs
 
 from ..runtime.context import Context, exchange_of
 from ..runtime.errors import ErrorCode, ProtocolError, ToolError
+from ..runtime.jsonrpc import encode
 from ..runtime.models.base import Icon, PaginatedRequestParams
+from ..runtime.models.converter import unstructure
 from ..runtime.models.tools import (
     CallToolRequestParams,
     CallToolResult,
@@ -86,6 +88,13 @@ class Tools:
             annotations=annotations,
             icons=list(icons) if icons else None,
         )
+        try:
+            encode(unstructure(definition))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(
+                f"the definition of tool {name!r} (description, title, schema …) cannot be sent as "
+                f"JSON: {error}"
+            ) from error
         self._places += 1
         tool = RegisteredTool(
             definition, function, schema, _is_async(function), timeout, self._places
