@@ -9,6 +9,7 @@ import msgspec
 from ..runtime.jsonrpc import encode
 from ..runtime.models.content import ContentBlock, TextContent
 from ..runtime.models.tools import CallToolResult
+from .schema.type_hints import base_value, encode_custom
 
 __all__ = ["UNSTRUCTURED", "error_result", "structured_result", "unstructured_result"]
 
@@ -30,7 +31,7 @@ def unstructured_result(value: Any) -> CallToolResult:
     Anything else becomes JSON text. Raises ``TypeError`` for what JSON cannot hold.
     """
     if isinstance(value, str):
-        return CallToolResult([TextContent(value)])
+        return CallToolResult([TextContent(base_value(value))])
     if isinstance(value, CallToolResult):
         return value
     if value is None:
@@ -41,18 +42,19 @@ def unstructured_result(value: Any) -> CallToolResult:
 
 
 def error_result(message: str) -> CallToolResult:
-    """A failure of the tool itself, told to the model."""
-    return CallToolResult([TextContent(message)], is_error=True)
+    """A failure of the tool itself, told to the model; what is no Unicode in it is escaped."""
+    text = message.encode(errors="backslashreplace").decode()
+    return CallToolResult([TextContent(text)], is_error=True)
 
 
 def _block(value: Any) -> ContentBlock:
     if isinstance(value, _BLOCKS):
         return value  # type: ignore[return-value]
     if isinstance(value, str):
-        return TextContent(value)
+        return TextContent(base_value(value))
     if isinstance(value, (bytes, bytearray, memoryview)):
         raise TypeError(
             "a tool returned bytes; return ImageContent, AudioContent or EmbeddedResource "
             "with the data in base64 instead"
         )
-    return TextContent(encode(msgspec.to_builtins(value)).decode())
+    return TextContent(encode(msgspec.to_builtins(value, enc_hook=encode_custom)).decode())

@@ -12,8 +12,9 @@ import attrs
 
 from ..runtime.context import Context, exchange_of
 from ..runtime.errors import ErrorCode, ProtocolError, ToolError
-from ..runtime.groups import leaf_of
+from ..runtime.jsonrpc import encode
 from ..runtime.models.base import Icon, PaginatedRequestParams
+from ..runtime.models.converter import unstructure
 from ..runtime.models.tools import (
     CallToolRequestParams,
     CallToolResult,
@@ -25,9 +26,9 @@ from .caching import CacheHint
 from .mirrored import MirroredParameter, mirrored_parameters
 from .pagination import Cursors, page_of
 from .results import UNSTRUCTURED, error_result, structured_result, unstructured_result
-from .signature import FunctionSchema, InvalidArguments, NonFiniteOutput, inspect_function
+from .schema.signature import FunctionSchema, InvalidArguments, NonFiniteOutput, inspect_function
 
-__all__ = ["RegisteredTool", "Tools"]
+__all__ = ["RegisteredTool", "Tools", "tool_failure"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
@@ -93,6 +94,13 @@ class Tools:
             annotations=annotations,
             icons=list(icons) if icons else None,
         )
+        try:
+            encode(unstructure(definition))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(
+                f"the definition of tool {name!r} (description, title, schema …) cannot be sent as "
+                f"JSON: {error}"
+            ) from error
         self._places += 1
         tool = RegisteredTool(
             definition, function, schema, mirrored, _is_async(function), timeout, self._places
@@ -134,17 +142,11 @@ class Tools:
             return error_result(str(error))
         if schema.context_parameter is not None:
             arguments[schema.context_parameter] = ctx
-        try:
-            if tool.is_async:
-                value = await tool.function(**arguments)
-            else:
-                job = functools.partial(tool.function, **arguments)
-                value = await exchange.core.threads.run(exchange, params.name, job)
-        except Exception as error:
-            reason = leaf_of(error)
-            if isinstance(reason, ToolError):
-                return error_result(str(reason))
-            raise
+        if tool.is_async:
+            value = await tool.function(**arguments)
+        else:
+            job = functools.partial(tool.function, **arguments)
+            value = await exchange.core.threads.run(exchange, params.name, job)
         if schema.output_schema is None:
             return unstructured_result(value)
         if isinstance(value, CallToolResult):
@@ -153,6 +155,11 @@ class Tools:
             return structured_result(schema.structure_output(value))
         except NonFiniteOutput as error:
             raise ProtocolError(ErrorCode.INTERNAL_ERROR, str(error)) from None
+
+
+def tool_failure(error: BaseException) -> CallToolResult | None:
+    """A :class:`ToolError` is a result that the model reads; anything else is none."""
+    return error_result(str(error)) if isinstance(error, ToolError) else None
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

@@ -20,6 +20,7 @@ from .errors import ConnectionLost, ProtocolViolation, ServerError
 from .journal import Journal, Record
 from .jsonrpc import RequestId, Response
 from .lifecycle import CancelCause, CancelSource, Lifecycle, State
+from .limits import Limits
 from .progress import ProgressUpdate
 
 __all__ = ["Call"]
@@ -39,7 +40,7 @@ class Call(Lifecycle):
         connection: str,
         journal: Journal,
         forget: Callable[[Call], None],
-        backlog: int,
+        limits: Limits,
     ) -> None:
         super().__init__()
         self.key = next(_keys)
@@ -49,7 +50,7 @@ class Call(Lifecycle):
         self.began_at = trio.current_time()
         self.sent_at: float | None = None
         self.last_progress: ProgressUpdate | None = None
-        self.updates: deque[ProgressUpdate] = deque(maxlen=backlog)
+        self.updates: deque[ProgressUpdate] = deque(maxlen=limits.progress_backlog)
         self.heard_at = self.began_at
         self.record: Record | None = None
         self.changed = trio.Event()
@@ -59,6 +60,7 @@ class Call(Lifecycle):
         self._forget = forget
         self._result: dict[str, Any] | None = None
         self._error: Exception | None = None
+        self._clip = limits.text_length
         self._progress_count = 0
 
     @property
@@ -131,10 +133,17 @@ class Call(Lifecycle):
             self._error = error
             self._end()
 
+    def broken(self, error: ProtocolViolation) -> None:
+        """The peer answered with something that is no answer."""
+        if self.claim(failed=True):
+            self._error = error
+            self._end()
+
     def cancel(self, source: CancelSource, reason: str | None) -> bool:
         """Decide to cancel. The connection then tells the peer, and calls :meth:`stopped`."""
         if not self.begin_cancel(CancelCause(source, reason, trio.current_time())):
             return False
+        self._frame = None  # if it has not been sent yet, it never will be
         self.wake()
         return True
 
@@ -168,7 +177,7 @@ class Call(Lifecycle):
             state=self.state,
             cause=self.cause,
             extra_cancels=self.extra_cancels,
-            error=str(self._error) if self._error is not None else None,
+            error=str(self._error)[: self._clip] if self._error is not None else None,
             is_error=self._result is not None and self._result.get("isError") is True,
             delivered=None,
             cleanup=None,

@@ -37,12 +37,14 @@ class Method:
     ``target`` names the parameter that says what the request is about: for the journal.
     ``mirrored`` names, for given parameters, the headers that repeat some of them on HTTP, with
     their values there, ``None`` for none: ``("Mcp-Param-Region", "eu")``.
+    ``recover`` may turn what the handler or one of its children raised into a result.
     """
 
     params: type
     run: Callable[[Context, Any], Awaitable[Any]]
     target: str | None = None
     mirrored: Callable[[Mapping[str, Any]], Iterable[tuple[str, Any]]] | None = None
+    recover: Callable[[BaseException], Any] | None = None
 
 
 class Connection(Peer, Protocol):
@@ -68,10 +70,16 @@ class Dispatcher:
         self._began_at = 0.0
 
     def enter_run(self) -> None:
-        """A transport starts to serve, in the current Trio run."""
+        """A transport starts to serve, in the current Trio run.
+
+        What an earlier run left behind, threads that outlived it, is not this one's.
+        """
         token = trio.lowlevel.current_trio_token()
         if token is not self._token:
             self._token = token
+            self.threads = ThreadPool(self.limits.threads)
+            self.connections.clear()
+            self.inflight = 0
             self._began_at = trio.current_time()
             self.thread = threading.get_ident()
 
@@ -137,6 +145,18 @@ class Dispatcher:
         params: Any = era.read_params(method.params, request.params)
         return era.write_result(await method.run(Context(exchange), params))
 
+    def recover(self, exchange: Exchange, error: BaseException) -> dict[str, Any] | None:
+        """The result that a failure stands for, if it stands for one."""
+        method, era = exchange.method, exchange.era
+        if method is None or method.recover is None or era is None:
+            return None
+        try:
+            result = method.recover(leaf_of(error))
+            return None if result is None else era.write_result(result)
+        except Exception:
+            logger.exception("exchange %d: a failure that cannot be told", exchange.key)
+            return None
+
     # And back -----------------------------------------------------------------------------------
 
     def encode_result(self, exchange: Exchange, result: dict[str, Any]) -> bytes:
@@ -152,7 +172,7 @@ class Dispatcher:
     def encode_error(self, exchange: Exchange, error: ProtocolError) -> bytes:
         try:
             return encode_error(exchange.request.id, error)
-        except (TypeError, ValueError, RecursionError):
+        except Exception:
             logger.exception("exchange %d: an error that is no JSON", exchange.key)
             return encode_error(exchange.request.id, _internal(exchange))
 
@@ -160,10 +180,11 @@ class Dispatcher:
         """The JSON-RPC error for what a handler raised. Surprises are logged, and not told."""
         error = leaf_of(error) if error is not None else None
         if isinstance(error, ProtocolError):
-            return error
-        logger.error(
-            "exchange %d: %s failed", exchange.key, exchange.request.method, exc_info=error
-        )
+            try:
+                return ProtocolError(error.code, str(error.message), error.data)
+            except Exception:  # a subclass that is not made as its base wants it
+                logger.exception("exchange %d: a broken ProtocolError", exchange.key)
+        logger.error("exchange %d: %s failed", exchange.key, exchange.name, exc_info=error)
         if isinstance(error, NonFiniteNumber):
             return ProtocolError(
                 ErrorCode.INTERNAL_ERROR, f"The result cannot be sent as JSON: {error}"
@@ -179,7 +200,7 @@ class Dispatcher:
         return Scope(
             kind=ScopeKind.SERVER,
             label=self.name,
-            state="serving",
+            state="serving" if below else "idle",
             age=trio.current_time() - self._began_at if below else 0.0,
             children=tuple(below),
         )

@@ -55,10 +55,12 @@ class ProtocolError(TrioMcpError):
     :param message: one sentence for the caller's log.
     :param data: any JSON value, sent as ``error.data``; ``None`` sends no data.
 
-    ``request_id`` is set where a message was refused whose id could be read.
+    Where a message was refused whose id could be read, ``request_id`` or, for an answer,
+    ``response_id`` has it.
     """
 
     request_id: str | int | None = None
+    response_id: str | int | None = None
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)

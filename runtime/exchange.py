@@ -15,7 +15,7 @@ import trio
 
 from .errors import ErrorCode, ProtocolError
 from .groups import leaf_of
-from .journal import Record
+from .journal import Record, printable
 from .jsonrpc import Request, RequestId
 from .lifecycle import ANSWERED, CancelCause, CancelSource, Lifecycle, State
 from .progress import Pacer, ProgressReporter, ProgressUpdate
@@ -212,10 +212,22 @@ class Exchange(Lifecycle):
     # What the context needs ---------------------------------------------------------------------
 
     @property
+    def name(self) -> str:
+        """Method and target, for a line of a log."""
+        clip = self.core.limits.text_length
+        method = self.request.method[:clip]
+        return printable(f"{method} {self.target[:clip]}" if self.target else method)
+
+    @property
     def nursery(self) -> trio.Nursery:
         if self._nursery is None:
             raise RuntimeError("this request is over: its nursery has closed")
         return self._nursery
+
+    @property
+    def running(self) -> bool:
+        """Whether the handler, or anything that it started, still runs."""
+        return self._nursery is not None
 
     @property
     def deadline(self) -> float:
@@ -258,6 +270,9 @@ class Exchange(Lifecycle):
     def note_cleanup(self, outcome: str) -> None:
         """A ``ctx.cleanup`` block or a thread's window has ended; the worst outcome is kept."""
         self.cleanups += 1
+        self._keep_worst(outcome)
+
+    def _keep_worst(self, outcome: str) -> None:
         if _CLEANUP_RANK[outcome] >= _CLEANUP_RANK[self.cleanup_outcome]:
             self.cleanup_outcome = outcome
 
@@ -272,11 +287,9 @@ class Exchange(Lifecycle):
 
     def scope(self) -> Scope:
         self._note_deadline()
-        clip = self.core.limits.text_length
-        name = self.request.method[:clip]
         return Scope(
             kind=ScopeKind.EXCHANGE,
-            label=f"{name} {self.target[:clip]}" if self.target else name,
+            label=self.name,
             state=self._state.value,
             age=trio.current_time() - self.received_at,
             deadline=self.deadline,
@@ -307,6 +320,8 @@ class Exchange(Lifecycle):
 
     def _queue_outcome(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
         core = self.core
+        if error is not None and (recovered := core.recover(self, error)) is not None:
+            result, error = recovered, None
         if error is None and result is not None:
             try:
                 self._frame = core.encode_result(self, result)
@@ -326,7 +341,7 @@ class Exchange(Lifecycle):
 
     def _unwind(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
         if error is not None:
-            self.note_cleanup("error")
+            self._keep_worst("error")
             self._error = self.core.explain(self, error).message
         elif self.cleanup_outcome is None:
             self.cleanup_outcome = "clean"
@@ -375,7 +390,7 @@ class Exchange(Lifecycle):
             state=self._state,
             cause=self.cause,
             extra_cancels=self.extra_cancels,
-            error=self._error,
+            error=self._error[:clip] if self._error is not None else None,
             is_error=self._is_error,
             delivered=self._delivered,
             cleanup=self.cleanup_outcome if self.cause is not None else None,
@@ -390,13 +405,15 @@ class Exchange(Lifecycle):
 _CLEANUP_RANK = {None: 0, "clean": 1, "error": 2, "timed out": 3, "abandoned": 4}
 
 
-_PASSING_ON = (trio.Cancelled, KeyboardInterrupt, GeneratorExit)
+_PASSING_ON = (trio.Cancelled, KeyboardInterrupt)
 
 
 def _passes_on(raised: BaseException) -> bool:
     """Whether it belongs to a scope around the exchange. All else is the handler's failure."""
     if isinstance(raised, BaseExceptionGroup):
         return raised.subgroup(_PASSING_ON) is not None
+    if isinstance(raised, GeneratorExit):
+        return not trio.lowlevel.in_trio_task()  # the coroutine is being closed, after the run
     return isinstance(raised, _PASSING_ON)
 
 

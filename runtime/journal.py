@@ -188,8 +188,9 @@ class Subscription:
 
     async def __anext__(self) -> Record:
         """The next record. A checkpoint; if cancelled, no record is lost."""
-        while not self._waiting:
-            self._arrived = trio.Event()
-            await self._arrived.wait()
         await trio.lowlevel.checkpoint()
+        while not self._waiting:
+            if self._arrived.is_set():
+                self._arrived = trio.Event()
+            await self._arrived.wait()
         return self._waiting.popleft()

@@ -28,6 +28,7 @@ __all__ = [
     "encode_notification",
     "encode_request",
     "encode_result",
+    "id_key",
     "id_too_long",
     "is_request_id",
     "parse",
@@ -59,6 +60,8 @@ class Request:
 
 @attrs.define(eq=False)
 class Notification:
+    """``method`` is empty for a malformed one, which nobody acts on."""
+
     method: str
     params: dict[str, Any]
 
@@ -136,6 +139,8 @@ def _parse_notification(value: dict[str, Any], method: object) -> Notification:
     if type(method) is not str:
         raise _invalid("Invalid request: method must be a string")
     if value.get("jsonrpc") != "2.0":
+        if method.startswith("notifications/"):
+            return Notification("", {})  # malformed, and nobody is to be answered
         raise _invalid('Invalid request: jsonrpc must be "2.0"')
     params = value.get("params")
     return Notification(method, params if type(params) is dict else {})
@@ -154,8 +159,11 @@ def _parse_response(value: dict[str, Any], id_length: int) -> Response:
         return Response(request_id, result, None)
     if type(error) is dict and "result" not in value:
         return Response(request_id, None, error)
-    about = request_id if "result" not in value and "error" not in value else None
-    raise _invalid("Invalid request: neither a request, nor a notification, nor a response", about)
+    if "result" not in value and "error" not in value:
+        raise _invalid("Invalid request: neither a request, nor a notification", request_id)
+    refusal = _invalid("Invalid response: result or error, one of the two, and an object")
+    refusal.response_id = request_id
+    raise refusal
 
 
 def _invalid(message: str, request_id: RequestId | None = None) -> ProtocolError:
@@ -165,6 +173,11 @@ def _invalid(message: str, request_id: RequestId | None = None) -> ProtocolError
 def _about(error: ProtocolError, request_id: RequestId | None) -> ProtocolError:
     error.request_id = request_id
     return error
+
+
+def id_key(request_id: RequestId) -> str:
+    """A key for tables of a peer's ids: type and value, and a hash that no peer can foresee."""
+    return f"s{request_id}" if isinstance(request_id, str) else f"i{request_id}"
 
 
 def id_too_long(request_id: RequestId, id_length: int) -> bool:

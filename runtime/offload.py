@@ -120,7 +120,9 @@ class ThreadWork:
             exchange.note_cleanup("error" if self._kind == "error" else "clean")
 
     def scope(self) -> Scope:
-        state = "abandoned" if self._abandoned else self._exchange.state.value
+        state = self._exchange.state.value if self._running else "waiting"
+        if self._abandoned:
+            state = "abandoned"
         return Scope(
             kind=ScopeKind.OFFLOAD,
             label=self._label,

@@ -31,27 +31,32 @@ class ProgressUpdate:
 
 def check_progress(progress: float, total: float | None, message: str | None) -> ProgressUpdate:
     """A valid update, or ``ValueError``/``TypeError`` that says what is wrong."""
-    for name, value in (("progress", progress), ("total", total)):
-        if name == "total" and value is None:
-            continue
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise TypeError(f"{name} must be a number, not {type(value).__name__}")
-        try:
-            finite = math.isfinite(value)
-        except OverflowError:
-            raise ValueError(f"{name} is too large a number") from None
-        if not finite:
-            raise ValueError(f"{name} must be finite, not {value}")
-    if message is not None:
-        _check_text(message)
-    return ProgressUpdate(progress, total, message)
+    return ProgressUpdate(
+        _number("progress", progress),
+        None if total is None else _number("total", total),
+        None if message is None else _text(message),
+    )
 
 
-def _check_text(message: object) -> None:
-    if not isinstance(message, str):
-        raise TypeError(f"message must be a string, not {type(message).__name__}")
+def _number(name: str, value: object) -> float:
+    """A plain number: a subclass, ``numpy.float64`` for one, is made into what it stands for."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}")
+    plain = int.__int__(value) if isinstance(value, int) else float.__float__(value)
     try:
-        message.encode()
+        finite = math.isfinite(plain)
+    except OverflowError:
+        raise ValueError(f"{name} is too large a number") from None
+    if not finite:
+        raise ValueError(f"{name} must be finite, not {plain}")
+    return plain
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"message must be a string, not {type(value).__name__}")
+    try:
+        return value.encode().decode()
     except UnicodeEncodeError as error:  # a file name with undecodable bytes, for example
         raise ValueError(f"message is no Unicode text: {error}") from None
 

@@ -28,9 +28,10 @@ class ScopeKind(Enum):
 class Scope:
     """One node. Times are seconds; ``deadline`` is on Trio's clock, ``inf`` for none.
 
-    ``state`` is a lifecycle state's value for an exchange; ``serving`` for a server; ``serving`` or
-    ``draining`` for a connection; ``running``, ``cancelling`` or ``abandoned`` for offloaded work.
-    ``key`` is the exchange's key in the journal, where there is one.
+    ``state`` is a lifecycle state's value for an exchange; ``serving`` or ``idle`` for a server;
+    ``serving`` or ``draining`` for a connection; ``waiting``, ``running``, ``cancelling`` or
+    ``abandoned`` for offloaded work. ``key`` is the exchange's key in the journal, where there is
+    one.
     """
 
     kind: ScopeKind
@@ -41,6 +42,14 @@ class Scope:
     cause: CancelCause | None = None
     key: int | None = None
     children: tuple[Scope, ...] = ()
+
+    def describe(self) -> str:
+        """The tree from here on, a line each, indented: for people."""
+        cause = f" by {self.cause.source.value}" if self.cause is not None else ""
+        key = f" #{self.key}" if self.key is not None else ""
+        line = f"{self.kind.value}{key} {self.label}: {self.state}{cause}, {self.age:.3f} s"
+        below = ["  " + text for child in self.children for text in child.describe().splitlines()]
+        return "\n".join([line, *below])
 
     def walk(self) -> Iterator[Scope]:
         """This node and all below it, parents first."""

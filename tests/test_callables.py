@@ -16,7 +16,7 @@ import attrs
 import msgspec
 import pytest
 
-from trio_mcp.handlers.signature import (
+from trio_mcp.handlers.schema.signature import (
     FunctionSchema,
     InvalidArguments,
     SignatureError,

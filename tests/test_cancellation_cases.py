@@ -20,8 +20,7 @@ import trio
 import trio.testing
 from tests.peers.checked import CheckedStream, WireCheck, checked_client, checked_process
 from tests.peers.fixture_server import Fixtures
-from tests.peers.inspection import about, answers, exchanges, offloaded, record_of, until_live
-from tests.peers.limited_server import environment, limited
+from tests.peers.inspection import about, answers, exchanges, live, offloaded, record_of, until_live
 from tests.peers.raw import RawPeer, call, cancel, request, text_of, until
 from tests.peers.stubborn import Blocker, Cleaners, Deadlines, Parents
 
@@ -40,7 +39,9 @@ from trio_mcp import (
     connect,
 )
 
-FIXTURE_SERVER = [sys.executable, str(Path(__file__).parent / "peers" / "fixture_server.py")]
+PEERS = Path(__file__).parent / "peers"
+FIXTURE_SERVER = [sys.executable, str(PEERS / "fixture_server.py")]
+BLOCKER_SERVER = [sys.executable, str(PEERS / "stubborn.py")]
 
 
 async def sleeping(fixtures: Fixtures, count: int = 1) -> None:
@@ -242,12 +243,12 @@ async def test_ids_are_compared_by_type_and_value(
 
 async def test_a_launched_server_compares_ids_by_type_and_value() -> None:
     async with checked_process(FIXTURE_SERVER) as peer:
-        ids: list[Any] = [0, "0", "", -1, "-1"]
+        ids: list[Any] = [0, "", -1, "7"]
         await peer.send(*(call(request_id, "sleep", s=60) for request_id in ids))
-        await until_live(peer, 5)
-        await peer.send(cancel(False), cancel(None), cancel(-1.0), cancel("00"), cancel([0]))
-        await peer.probe()
-        await until_live(peer, 5)
+        await until_live(peer, 4)
+        wrong: list[Any] = ["0", False, None, "-1", -1.0, [0], 7, "07"]
+        await peer.send(*(cancel(request_id) for request_id in wrong))
+        assert await live(peer) == 4
         for left, request_id in reversed([*enumerate(ids)]):
             await peer.send(cancel(request_id))
             await until_live(peer, left)
@@ -586,18 +587,26 @@ async def test_threads_that_outlive_their_cancellation_are_capped_and_visible(
 
 
 async def test_a_launched_server_caps_threads_that_outlive_their_cancellation() -> None:
-    command = limited(threads=4, cleanup=0.05)
-    async with checked_process(command, env=environment()) as peer:
-        await peer.send(call(0, "stats"))
-        await peer.answer(0, timeout=10)
-        await peer.send(*(call(n, "block", s=1) for n in range(1, 101)))
-        await until_live(peer, 4)
-        await peer.send(*(cancel(n) for n in range(1, 101)))
-        assert about(await peer.probe(), "PROBE") == []
-        await until_live(peer, 0)  # the threads end by themselves; the other 96 never began
-        await peer.send(call(101, "block", s=0))
-        assert text_of(await peer.answer(101)) == "blocked"
-        for n in range(1, 101):
+    async def begun() -> str:
+        for _ in range(5):
+            await peer.probe(timeout=10)
+        await peer.send(call("count", "count"))
+        return text_of(await peer.answer("count", timeout=10))
+
+    async with checked_process(BLOCKER_SERVER) as peer:
+        await peer.send(*(call(n, "block", token=n) for n in range(100)))
+        with trio.fail_after(10):
+            while await begun() != "4":  # noqa: ASYNC110 - nothing else tells of it
+                await trio.sleep(0.005)
+        await peer.send(*(cancel(n) for n in range(100)))
+        assert await begun() == "4"
+
+        await peer.send(call("gate", "open_gate"), call("after", "block"))
+        gate, after = await answers(peer, "gate", "after")
+        assert gate["result"]["content"] == []
+        assert text_of(after) == "blocked"
+        assert await begun() == "5"
+        for n in range(100):
             assert about(peer.seen, n) == []
 
 

@@ -9,19 +9,23 @@ import subprocess
 import sys
 import textwrap
 import time
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from tests.peers import hostile_server
 from tests.peers.processes import exit_status
 from tests.peers.raw import RawProcess, call, raw_process, text_of, until
 from tests.peers.terminal import CTRL_C, on_terminal
 
 from trio_mcp.cli.arguments import parse_arguments, type_name
 from trio_mcp.cli.failure import CommandError
+from trio_mcp.cli.printable import json_text, one_line, printable
 
 COMMAND = [sys.executable, "-m", "trio_mcp"]
+HOSTILE = [sys.executable, hostile_server.__file__]
 BOOKSHOP = str(Path(__file__).parents[1] / "src" / "trio_mcp" / "demo" / "bookshop.py")
 
 SHOP = """
@@ -340,7 +344,7 @@ def test_an_incompatible_server_is_one_line(tmp_path: Path) -> None:
     old.chmod(0o755)
     result = run("tools", "./old", cwd=tmp_path)
     assert result.returncode == 1
-    assert only_line(result.stderr).startswith("trio-mcp: cannot use './old': the server refused")
+    assert only_line(result.stderr).startswith(f"trio-mcp: cannot use '{old}': the server refused")
 
 
 def test_control_characters_of_a_server_do_not_reach_the_terminal(tmp_path: Path) -> None:
@@ -364,6 +368,129 @@ def test_control_characters_of_a_server_do_not_reach_the_terminal(tmp_path: Path
         assert "[red]" in terminal.seen
         assert "\x1b]" not in terminal.raw
         assert "\x07" not in terminal.raw
+
+
+# hostile servers ----------------------------------------------------------------------------------
+
+
+BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+def is_obeyed_or_misread(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cs") or character in BIDI
+
+
+def test_each_character_is_shown_or_replaced() -> None:
+    for character in map(chr, range(sys.maxunicode + 1)):
+        hidden = is_obeyed_or_misread(character)
+        separates = len(f"a{character}b".splitlines()) == 2
+        shown = "\ufffd" if hidden and character not in "\n\t" else character
+        assert printable(character) == shown, ascii(character)
+        shown = "\ufffd" if hidden or separates else character
+        assert one_line(character) == shown, ascii(character)
+
+
+def test_json_with_any_character_says_the_same_in_safe_ones() -> None:
+    texts = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    written = json_text(json.dumps(texts, ensure_ascii=False).encode())
+    assert json.loads(written) == texts
+    assert not any(map(is_obeyed_or_misread, written))
+
+
+def test_line_ends_of_texts_are_left_alone() -> None:
+    assert printable("a\r\nb\n") == "a\r\nb\n"
+    assert printable("safe\rforged") == "safe\ufffdforged"
+
+
+HOSTILITIES = [
+    (["tools"], "evil-name"),
+    (["tools", "--json"], "evil-name"),
+    (["tools"], "evil-parameter"),
+    (["tools"], "last-words"),
+    (["tools", "-v"], "log"),
+    (["tools"], "no-discovery"),
+    (["tools"], "versions"),
+    (["call", "s"], "evil-name"),
+    (["call", "t"], "required-evil"),
+    (["call", "t"], "error"),
+    (["call", "t"], "blocks"),
+    (["call", "t"], "text"),
+    (["call", "t"], "progress"),
+    (["call", "t"], "structured"),
+    (["call", "--json", "t"], "structured"),
+]
+
+
+@pytest.mark.parametrize(("words", "case"), HOSTILITIES)
+def test_nothing_of_a_hostile_server_is_obeyed(words: list[str], case: str) -> None:
+    """Neither by a terminal, nor by what reads a pipe."""
+    command = [*COMMAND, *words, "--", *HOSTILE, case]
+    with on_terminal(command, columns=300) as terminal:
+        terminal.end()
+    result = run(*command[len(COMMAND) :])
+    for shown in (terminal.seen, result.stdout + result.stderr):
+        assert "owned" in shown
+        assert "Traceback" not in shown
+        assert not {c for c in shown if is_obeyed_or_misread(c)} - {"\r", "\n"}
+    assert "\x1b]" not in terminal.raw
+    assert "\x1b[31mred" not in terminal.raw
+
+
+@pytest.mark.parametrize(
+    ("words", "case"),
+    [case for case in HOSTILITIES if case[1] not in ("log", "text", "blocks")],  # texts have lines
+)
+def test_a_hostile_server_forges_no_line(words: list[str], case: str) -> None:
+    result = run(*words, "--", *HOSTILE, case)
+    lines = result.stderr.splitlines() + ([] if case == "progress" else result.stdout.splitlines())
+    assert lines
+    assert not [line for line in lines if line.startswith("forged")]
+
+
+def test_a_tools_name_forges_no_other_tool() -> None:
+    result = run("tools", "--", *HOSTILE, "forged-line")
+    assert only_line(result.stdout) == "t\ufffdfake(a: string)  Trust me(a?: string)"
+
+
+def test_json_stays_what_the_server_said() -> None:
+    result = run("call", "--json", "t", "--", *HOSTILE, "structured")
+    assert json.loads(result.stdout)["structuredContent"] == {"a": hostile_server.EVIL}
+    assert run("call", "t", "--", *HOSTILE, "structured").stdout.isascii()
+
+
+@pytest.mark.parametrize(
+    ("case", "parameters"),
+    [
+        ("required-number", "a?: string"),
+        ("required-null", "a?: string"),
+        ("required-mixed", "a: string"),
+        ("recursive-array", "a?: array of array of array of array of array"),
+        ("recursive-union", "a?: any"),
+    ],
+)
+def test_no_schema_is_a_traceback_or_takes_long(case: str, parameters: str) -> None:
+    listed = run("tools", "--", *HOSTILE, case)
+    assert (listed.stdout, listed.stderr) == (f"t({parameters})\n", "")
+    called = run("call", "t", "a:=[]", "--", *HOSTILE, case)
+    assert (called.returncode, called.stderr) == (0, "t: running\nt: done\n")
+
+
+def test_a_deep_default_is_no_traceback() -> None:
+    listed = run("tools", "--", *HOSTILE, "deep-default")
+    assert listed.stdout.startswith("t(a?: [[[[")
+    assert listed.stderr == ""
+
+
+def test_only_an_internal_error_points_to_the_log() -> None:
+    hint = "; -v shows its log"
+    assert hint in run("call", "t", "--", *HOSTILE, "internal-error").stderr
+    assert hint not in run("call", "-v", "t", "--", *HOSTILE, "internal-error").stderr
+    assert hint not in run("call", "t", "--", *HOSTILE, "error").stderr
+
+
+def test_a_file_is_launched_and_not_its_namesake_on_path(tmp_path: Path) -> None:
+    write(tmp_path, "ls", "#!/bin/sh\necho the file ran >&2\n").chmod(0o755)
+    assert "the file ran" in run("tools", "ls", cwd=tmp_path).stderr
 
 
 # call: arguments ----------------------------------------------------------------------------------
@@ -452,6 +579,18 @@ def test_missing_arguments_are_named_and_open_schemas_are_open() -> None:
     with pytest.raises(CommandError, match="missing: a, b; the tool takes no arguments"):
         parse_arguments([], {"required": ["a", "b"]})
     assert parse_arguments(["x=1"], {"type": "object"}) == {"x": 1}
+
+
+def test_alternatives_are_followed_in_bounds() -> None:
+    again = {"$ref": "#/$defs/A"}
+    tree = {"anyOf": [again, {"anyOf": [{"type": "string"}, again]}, {"type": "null"}]}
+    assert type_name(again, {"$defs": {"A": tree}}) == "string or null"
+    many = {"anyOf": [{"const": str(i)} for i in range(200)]}
+    assert type_name(many, {}) == "string"
+    layers: dict[str, Any] = {
+        f"L{i}": {"anyOf": [{"$ref": f"#/$defs/L{i + 1}"}] * 9} for i in range(99)
+    }
+    assert type_name(layers["L0"], {"$defs": layers}) == "any"
 
 
 def test_types_are_named_in_a_few_words() -> None:
@@ -549,6 +688,16 @@ def test_nothing_is_left_open(shop: Path) -> None:
         assert result.returncode == 0
 
 
+def test_a_failure_on_a_terminal_quotes_the_end_of_what_was_seen() -> None:
+    with on_terminal(["sh", "-c", "seq 1000; sleep 99"]) as terminal:
+        terminal.until("1000")
+        with pytest.raises(AssertionError) as failed:
+            terminal.end(0.1)
+    assert "still running" in str(failed.value)
+    assert "\n1000" in str(failed.value)
+    assert "\n900" not in str(failed.value)
+
+
 # call: on a terminal ------------------------------------------------------------------------------
 
 
@@ -572,13 +721,27 @@ def test_ctrl_c_cancels_the_call(shop: Path) -> None:
     assert "cleaned up" in terminal.seen
 
 
+SLOW_TO_LEAVE = "trio-mcp: waiting for the server to exit; Ctrl-C again ends it at once"
+
+
+def test_leaving_that_takes_long_is_explained_once(tmp_path: Path) -> None:
+    file = write(tmp_path, "stuck.py", STUCK.replace("cleanup=0", "cleanup=30"))
+    with on_terminal([*COMMAND, "call", "-v", str(file), "shield"]) as terminal:
+        terminal.until("here")
+        terminal.type(CTRL_C)
+        terminal.until(SLOW_TO_LEAVE)
+        assert terminal.end() == 130
+    assert terminal.seen.index("stopped") < terminal.seen.index(SLOW_TO_LEAVE)
+    assert terminal.seen.count(SLOW_TO_LEAVE) == 1
+
+
 def test_a_second_ctrl_c_leaves_at_once(tmp_path: Path) -> None:
     patient = STUCK.replace("cleanup=0", "cleanup=30")
     file = write(tmp_path, "stuck.py", patient)
     with on_terminal([*COMMAND, "call", "-v", str(file), "shield"]) as terminal:
         terminal.until("here")
         terminal.type(CTRL_C)
-        terminal.until("stopped")
+        terminal.until(SLOW_TO_LEAVE)
         began = time.monotonic()
         terminal.type(CTRL_C)
         assert terminal.end() == 130

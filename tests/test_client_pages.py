@@ -17,7 +17,7 @@ import trio.testing
 from tests.peers.raw import until
 from tests.peers.scripted import DISCOVERED, Answer, Error, scripted
 
-from trio_mcp import Client, Limits, ProtocolViolation, ServerError, State, TextContent
+from trio_mcp import CallTimeout, Client, Limits, ProtocolViolation, ServerError, State, TextContent
 
 TEXT: dict[str, Any] = {"type": "text", "text": "hello"}
 
@@ -108,7 +108,7 @@ async def test_a_repeated_cursor_is_a_violation(
 
 
 async def test_endless_pages_stop_at_the_limit(autojump_clock: trio.testing.MockClock) -> None:
-    count = itertools.count()
+    count = iter(range(10))
 
     def answer(request: dict[str, Any]) -> dict[str, Any] | None:
         if request["method"] != "tools/list":
@@ -405,3 +405,59 @@ async def test_progress_after_the_answer_is_ignored(
         await script.say(progress(2))
         await client.discover()
         assert heard == []
+
+
+async def test_progress_is_a_sign_of_life_although_nobody_listens(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted(lambda request: None) as (client, script):
+
+        async def work_for_an_hour() -> None:
+            await until(lambda: script.sent("tools/call"))
+            (request,) = script.sent("tools/call")
+            token = request["params"]["_meta"]["progressToken"]
+            for minute in range(60):
+                await trio.sleep(60)
+                await script.say(progress(token, str(minute).encode()))
+            result = {"content": [TEXT]}
+            await script.say({"jsonrpc": "2.0", "id": request["id"], "result": result})
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work_for_an_hour)
+            result = await client.call_tool("any", timeout=90, max_timeout=4000)
+            assert len(result.content) == 1
+        assert script.cancelled() == []
+
+
+async def test_the_longest_time_wins_over_progress(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted(lambda request: None) as (client, script):
+
+        async def work_for_ever() -> None:
+            await until(lambda: script.sent("tools/call"))
+            for minute in itertools.count():
+                await trio.sleep(60)
+                await script.say(progress(2, str(minute).encode()))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work_for_ever)
+            with pytest.raises(CallTimeout) as timeout:
+                await client.call_tool("any", timeout=90, max_timeout=630)
+            nursery.cancel_scope.cancel()
+        assert timeout.value.limit == "max_timeout"
+        assert timeout.value.elapsed == pytest.approx(630)
+        assert timeout.value.last_progress is not None
+        assert timeout.value.last_progress.progress == 9
+        await until(script.cancelled)
+        assert script.cancelled() == [2]
+
+
+async def test_silence_is_a_timeout_of_its_own(autojump_clock: trio.testing.MockClock) -> None:
+    async with scripted(lambda request: None) as (client, script):
+        with pytest.raises(CallTimeout) as timeout:
+            await client.call_tool("any", timeout=90, max_timeout=4000)
+        assert (timeout.value.limit, timeout.value.outcome) == ("timeout", "unknown")
+        assert timeout.value.elapsed == pytest.approx(90)
+        await until(script.cancelled)
+        assert script.cancelled() == [2]

@@ -14,6 +14,7 @@ import pytest
 import trio
 from tests.peers.terminal import CTRL_C, on_terminal
 
+from trio_mcp.cli.interrupts import Interrupts
 from trio_mcp.demo import visit
 from trio_mcp.demo.plan import plan
 
@@ -93,7 +94,7 @@ async def test_demo_fails_with_a_shop_that_is_badly_written(
     broken = tmp_path / "bookshop.py"
     broken.write_text(text)
     monkeypatch.setattr(visit, "BOOKSHOP", str(broken))
-    assert await visit.visit() == 1
+    assert await visit.visit(Interrupts()) == 1
     said = capsys.readouterr().out
     assert "WRONG: left over: 10 holds, 8 rebuilds" in said
     assert "Both sides agree" not in said

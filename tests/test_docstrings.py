@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import attrs
 import pytest
 
-from trio_mcp.handlers.signature import FunctionSchema, inspect_function
+from trio_mcp.handlers.schema.signature import FunctionSchema, inspect_function
 
 
 class Context:

@@ -99,7 +99,9 @@ def bookshop(tmp_path: Path) -> Iterator[Shop]:
 
 @pytest.mark.parametrize("mode", ["auto", "2026-07-28"])
 async def test_the_official_client_lists_and_calls_our_tools(mode: str, bookshop: Shop) -> None:
-    async with official_client(bookshop.command, env=bookshop.env, mode=mode) as client:
+    async with official_client(
+        bookshop.command, env=bookshop.env, mode=mode, read_timeout=20
+    ) as client:
         assert await tool_names(client) == TOOLS
 
         ordered = await client.call_tool("order_book", {"title": "Dune"})
@@ -116,7 +118,7 @@ async def test_the_official_client_lists_and_calls_our_tools(mode: str, bookshop
 
 async def test_the_official_client_gets_our_progress(bookshop: Shop) -> None:
     titles = [f"book {n}" for n in range(1, 301)]
-    async with official_client(bookshop.command, env=bookshop.env) as client:
+    async with official_client(bookshop.command, env=bookshop.env, read_timeout=20) as client:
         result, updates = await call_with_progress(client, "rebuild_index", {"titles": titles})
 
         assert text_of(result) == "Indexed 300 books."
@@ -125,7 +127,7 @@ async def test_the_official_client_gets_our_progress(bookshop: Shop) -> None:
 
 
 async def test_the_official_client_gets_our_failures(bookshop: Shop) -> None:
-    async with official_client(bookshop.command, env=bookshop.env) as client:
+    async with official_client(bookshop.command, env=bookshop.env, read_timeout=20) as client:
         refused = await client.call_tool("refuse", {})
         assert refused.is_error
         assert text_of(refused) == "the shop is closed; try again tomorrow"
@@ -145,7 +147,7 @@ async def test_the_official_client_gets_our_failures(bookshop: Shop) -> None:
 
 
 async def test_the_official_client_cancels_a_running_order(bookshop: Shop) -> None:
-    async with official_client(bookshop.command, env=bookshop.env) as client:
+    async with official_client(bookshop.command, env=bookshop.env, read_timeout=20) as client:
         result = await call_and_cancel(
             client,
             "order_book",
@@ -196,7 +198,7 @@ async def test_cancelling_one_order_of_the_official_client_leaves_the_others(
         arguments = {"title": title, "seconds": seconds}
         results[title] = text_of(await client.call_tool("order_book", arguments))
 
-    async with official_client(bookshop.command, env=bookshop.env) as client:
+    async with official_client(bookshop.command, env=bookshop.env, read_timeout=20) as client:
         async with trio.open_nursery() as nursery:
             with trio.CancelScope() as scope:
                 async with trio.open_nursery() as given_up:

@@ -108,7 +108,7 @@ async def test_a_killed_server_fails_all_pending_calls_at_once() -> None:
                 nursery.start_soon(outcomes.call, number, "lost")
             await until(lambda: client.stderr_tail.count("swallowed lost") == 50)
             os.kill(pid, signal.SIGKILL)
-            nursery.cancel_scope.deadline = trio.current_time() + 0.5
+            nursery.cancel_scope.deadline = trio.current_time() + 1
         assert len(outcomes.of) == 50
         for error in outcomes.of.values():
             assert isinstance(error, ConnectionLost)
@@ -140,7 +140,7 @@ async def test_a_killed_server_whose_child_holds_the_pipes_fails_the_calls_too(
 @pytest.mark.parametrize("behaviour", ["hangs_up_stdin", "hangs_up_stdout"])
 async def test_a_server_that_hangs_up_one_side_is_lost(behaviour: str) -> None:
     async with connect(stub(behaviour), limits=QUICK) as client:
-        with trio.fail_after(1):
+        with trio.fail_after(2):
             with pytest.raises(ConnectionLost):
                 await client.call_tool("echo", {"text": "x"})
             with pytest.raises(ConnectionLost) as later:
@@ -213,7 +213,7 @@ async def test_a_server_that_ignores_discovery_is_incompatible_in_bounded_time(
     with pytest.raises(IncompatibleServer, match=r"0\.3 s"):
         async with connect(stub("silent"), timeout=timeout, limits=Limits(connect=0.3)):
             raise AssertionError("connected")
-    assert 0.3 <= trio.current_time() - began < 1
+    assert 0.3 <= trio.current_time() - began < 2
 
 
 @pytest.mark.parametrize("code", [-32601, -32602, -32600, -1])
@@ -413,13 +413,13 @@ async def test_a_server_that_stops_reading_holds_no_call_beyond_its_timeout(
         began = trio.current_time()
         with pytest.raises(CallTimeout) as stuck:
             await client.call_tool("echo", {"text": "x" * 512 * 1024}, timeout=1)
-        assert 1 <= trio.current_time() - began < 1.5
+        assert 1 <= trio.current_time() - began < 1.9
         assert stuck.value.outcome == "unknown"
 
         began = trio.current_time()
         with pytest.raises(CallTimeout) as behind:
             await client.call_tool("echo", {"text": "behind"}, timeout=0.2)
-        assert 0.2 <= trio.current_time() - began < 0.7
+        assert 0.2 <= trio.current_time() - began < 0.9
         assert behind.value.outcome == "not sent"
 
         go_on.touch()
@@ -486,7 +486,7 @@ def launcher(pids: Path) -> list[str]:
 async def until_gone(pids: Path) -> None:
     family = [int(pid) for pid in lines_of(pids)]
     assert len(family) == 2
-    await until(lambda: not any(map(alive, family)), 1)
+    await until(lambda: not any(map(alive, family)), 2)
 
 
 async def test_no_descendant_is_left_of_a_stubborn_family(tmp_path: Path) -> None:
@@ -703,13 +703,13 @@ async def test_a_raising_progress_callback_concerns_its_owner_only() -> None:
 
 
 async def test_a_slow_progress_callback_blocks_no_other_call() -> None:
-    seen: list[ProgressUpdate] = []
-    stuck = trio.Event()
+    seen: list[float] = []
+    stuck, go_on = trio.Event(), trio.Event()
 
     async def slow(update: ProgressUpdate) -> None:
-        seen.append(update)
+        seen.append(update.progress)
         stuck.set()
-        await trio.sleep(0.15)
+        await go_on.wait()
 
     async with connect(FIXTURE_SERVER) as client:
         outcomes = Outcomes(client)
@@ -719,12 +719,12 @@ async def test_a_slow_progress_callback_blocks_no_other_call() -> None:
                 lambda: outcomes.call("ticks", "tick", arguments=ticks, on_progress=slow)
             )
             await stuck.wait()
-            began = trio.current_time()
             for _ in range(20):
                 await probe(client)
-            assert trio.current_time() - began < 0.15
+            assert seen == [1]  # all the while it was in the callback
+            go_on.set()
         assert outcomes.of["ticks"] == "ticked"
-        assert [update.progress for update in seen] == [1, 2, 3, 4]
+        assert seen == [1, 2, 3, 4]
 
 
 async def test_invariant_9_a_stuck_progress_callback_keeps_no_more_than_the_backlog() -> None:

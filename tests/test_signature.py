@@ -36,7 +36,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trio_mcp.handlers.signature import (
+from trio_mcp.handlers.schema.signature import (
     FunctionSchema,
     InvalidArguments,
     OutputError,
@@ -161,8 +161,8 @@ def array(items: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "array", "items": items, **more}
 
 
-def mapping(values: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": values}
+def mapping(values: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": values, **more}
 
 
 INTEGER = {"type": "integer"}
@@ -274,7 +274,7 @@ KINDS = {
     ),
     "frozenset": Kind(
         frozenset[int],
-        array(INTEGER, uniqueItems=True),
+        array(INTEGER, uniqueItems=True, maxItems=1000),
         ([1], frozenset({1})),
         ("x", "expected array of integers"),
     ),
@@ -294,7 +294,10 @@ KINDS = {
         ({"a": None}, "argument 'it.a': expected integer, got null"),
     ),
     "dict with keys of another type": Kind(
-        dict[int, str], mapping(STRING), ({"7": "a"}, {7: "a"}), ({"x": "a"}, "argument 'it'")
+        dict[int, str],
+        mapping(STRING, maxProperties=1000),
+        ({"7": "a"}, {7: "a"}),
+        ({"x": "a"}, "argument 'it'"),
     ),
     "Mapping": Kind(
         Mapping[str, bool],

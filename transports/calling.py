@@ -15,10 +15,11 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import attrs
 import trio
 
 from ..runtime.call import Call
-from ..runtime.errors import ConnectionLost, ProtocolError
+from ..runtime.errors import ConnectionLost, ProtocolError, ProtocolViolation
 from ..runtime.journal import Journal
 from ..runtime.jsonrpc import (
     Message,
@@ -33,6 +34,7 @@ from ..runtime.lifecycle import CancelSource, State
 from ..runtime.limits import Limits
 from ..runtime.progress import ProgressUpdate, check_progress
 from .channel import Channel, close_wire
+from .framing import Frame, Oversize
 from .process import ServerProcess
 from .wire import Wire
 
@@ -57,6 +59,9 @@ class CallConnection(Protocol):
 
     async def close(self) -> None:
         """End it in bounded time, also if cancelled: what waits fails."""
+
+    def abort(self) -> None:
+        """Let :meth:`close` go to the end at once. Never waits."""
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -136,6 +141,8 @@ class ClientConnection(Violations):
         self._calls: dict[RequestId, Call] = {}
         self._cancelled: OrderedDict[RequestId, Call] = OrderedDict()
         self._life = trio.CancelScope(shield=True)
+        self._grace: trio.CancelScope | None = None
+        self._aborted = False
         self._lost: str | None = None
         self._written = trio.Event()
         self._heard = trio.Event()
@@ -163,15 +170,18 @@ class ClientConnection(Violations):
         """End it: what waits fails, what is queued goes out if the server reads, in bounds.
 
         Cancelling it does not cut it short: a launched server gets its graded end in any case, so
-        that what it still does has its chance to be cleaned up.
+        that what it still does has its chance to be cleaned up. Only :meth:`abort` does.
         """
         limits = self._limits
         self._lose("the client was closed")
         self._channel.finish()
         self._channel.shorten_stall(limits.exit_wait)
         bound = 2 * limits.exit_wait + limits.terminate_wait
+        self._grace = trio.CancelScope(shield=True, deadline=trio.current_time() + bound)
+        if self._aborted:
+            self._grace.cancel("aborted")
         try:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + bound):
+            with self._grace:
                 with trio.move_on_after(limits.exit_wait):
                     await self._written.wait()
                 if self.process is not None:
@@ -181,6 +191,12 @@ class ClientConnection(Violations):
                 await self.process.kill()
             self._life.cancel("the client was closed")
             await close_wire(self._wire)
+
+    def abort(self) -> None:
+        """No grace: :meth:`close`, now or later, goes to the end at once. Never waits."""
+        self._aborted = True
+        if self._grace is not None:
+            self._grace.cancel("aborted")
 
     async def _write(self) -> None:
         source = await self._channel.write()
@@ -209,12 +225,15 @@ class ClientConnection(Violations):
 
     def _loss(self, why: str, *, sent: bool) -> ConnectionLost:
         process = self.process
-        return ConnectionLost(
+        loss = ConnectionLost(
             why,
             sent=sent,
             exit_status=process.exit_status if process is not None else None,
             stderr_tail=process.stderr_tail if process is not None else "",
         )
+        if self.last_violation is not None:
+            loss.add_note(f"Before, the server sent {self.last_violation}")
+        return loss
 
     # Calls ----------------------------------------------------------------------------------------
 
@@ -242,7 +261,7 @@ class ClientConnection(Violations):
             self.label,
             self.journal,
             self._forget,
-            self._limits.progress_backlog,
+            self._limits,
         )
         self._calls[request_id] = call
         self._channel.put(call)
@@ -250,6 +269,8 @@ class ClientConnection(Violations):
 
     def cancel(self, call: Call, source: CancelSource, reason: str | None = None) -> bool:
         """Cancel a call: the server is told, if it has heard of the call at all. Never waits."""
+        if reason is not None:  # it goes to the peer, and must be text that can
+            reason = reason[: self._limits.text_length].encode(errors="backslashreplace").decode()
         if not call.cancel(source, reason):
             return False
         if not call.sent:
@@ -298,10 +319,23 @@ class ClientConnection(Violations):
         except (TypeError, ValueError, OverflowError) as error:
             self._violation(f"a malformed progress notification: {error}")
         else:
+            if update.message is not None:
+                update = attrs.evolve(update, message=update.message[: self._limits.text_length])
             call.heard_progress(update)
 
-    def _on_garbage(self, error: ProtocolError) -> None:
-        self._violation(f"something that is no message: {error.message}")
+    def _on_garbage(self, error: ProtocolError, frame: Frame) -> None:
+        call = None if error.response_id is None else self._calls.get(error.response_id)
+        if call is not None:
+            call.broken(ProtocolViolation(f"{call.name}: {error.message}"))
+        self._violation(f"something that is no message: {error.message}{_quoted(frame)}")
+
+
+def _quoted(frame: Frame) -> str:
+    """The beginning of a line that is no message, for people who print to the wire by mistake."""
+    if isinstance(frame, Oversize):
+        return ""
+    text = ascii(frame[:60].decode(errors="replace"))
+    return f"; it begins with {text}"
 
 
 class _Cancellation:

@@ -19,13 +19,20 @@ from ..runtime.exchange import Outgoing
 from ..runtime.jsonrpc import Message, parse
 from ..runtime.lifecycle import CancelSource
 from ..runtime.limits import Limits
-from .framing import Oversize
+from .framing import Frame, Oversize
 from .wire import Wire
 
 __all__ = ["Bare", "Channel", "close_wire"]
 
+TURN: Final = 256
+"""Messages that are handled before other tasks have their turn."""
+
 BATCH: Final = 64 * 1024
 """Bytes after which a batch of queued frames goes out."""
+
+
+OVERHEAD: Final = 512
+"""Bytes that something queued takes up besides its frame, about."""
 
 
 class Bare:
@@ -33,7 +40,7 @@ class Bare:
 
     def __init__(self, frame: bytes) -> None:
         self._frame = frame
-        self.size = len(frame)
+        self.size = len(frame) + OVERHEAD
 
     def take(self) -> bytes | None:
         return self._frame
@@ -48,8 +55,9 @@ class Channel:
     def __init__(self, wire: Wire, limits: Limits) -> None:
         self.wire = wire
         self.queued_bytes = 0
+        self.refused_bytes = 0  # of them, in frames that belong to no request in flight
         self._limits = limits
-        self._queue: deque[Outgoing] = deque()
+        self._queue: deque[tuple[Outgoing, int]] = deque()
         self._parked: trio.lowlevel.Task | None = None
         self._closing = False
         self._stall_limit = limits.stall
@@ -59,8 +67,11 @@ class Channel:
 
     def put(self, item: Outgoing) -> None:
         """Queue something to be written. Never waits."""
-        self._queue.append(item)
-        self.queued_bytes += item.size
+        size = item.size
+        self._queue.append((item, size))
+        self.queued_bytes += size
+        if isinstance(item, Bare):
+            self.refused_bytes += size
         if self._parked is not None:
             trio.lowlevel.reschedule(self._parked)
             self._parked = None
@@ -110,8 +121,10 @@ class Channel:
         size = 0
         queue = self._queue
         while queue and size < BATCH:
-            item = queue.popleft()
-            self.queued_bytes -= item.size
+            item, held = queue.popleft()
+            self.queued_bytes -= held
+            if isinstance(item, Bare):
+                self.refused_bytes -= held
             frame = item.take()
             if frame is not None:
                 batch.append(item)
@@ -136,7 +149,7 @@ class Channel:
     async def read(
         self,
         on_message: Callable[[Message, float], None],
-        on_garbage: Callable[[ProtocolError], None],
+        on_garbage: Callable[[ProtocolError, Frame], None],
     ) -> None:
         """The reader: until the peer closes its side or the wire breaks."""
         receive, id_length = self.wire.receive, self._limits.id_length
@@ -148,13 +161,15 @@ class Channel:
             if frames is None:
                 return
             now = trio.current_time()
-            for frame in frames:
+            for count, frame in enumerate(frames, start=1):
+                if count % TURN == 0:
+                    await trio.lowlevel.checkpoint()  # others have their turn
                 try:
                     if isinstance(frame, Oversize):
                         raise _too_long(frame)
                     message = parse(frame, id_length)
                 except ProtocolError as error:
-                    on_garbage(error)
+                    on_garbage(error, frame)
                 else:
                     on_message(message, now)
 
@@ -163,7 +178,7 @@ async def close_wire(wire: Wire) -> None:
     """Close a wire that may be broken already. Closes it even if cancelled."""
     try:
         await wire.aclose()
-    except (trio.BrokenResourceError, OSError):
+    except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
         pass
 
 

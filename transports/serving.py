@@ -6,6 +6,7 @@ The connection scope of the tree. Every rule of "wire event to effect" for chann
 from __future__ import annotations
 
 import logging
+from collections import deque
 
 import trio
 
@@ -19,12 +20,14 @@ from ..runtime.jsonrpc import (
     Request,
     RequestId,
     encode_error,
+    id_key,
     is_request_id,
 )
 from ..runtime.lifecycle import CancelSource
 from ..runtime.progress import Pacer
 from ..runtime.scopes import Scope, ScopeKind
 from .channel import Bare, Channel, close_wire
+from .framing import Frame
 from .wire import Wire
 
 __all__ = ["ServerConnection", "serve_wire"]
@@ -64,8 +67,8 @@ class ServerConnection:
         self.ignored = 0
         self._core = core
         self._channel = Channel(wire, core.limits)
-        self._exchanges: dict[RequestId, Exchange] = {}
-        self._refusals: dict[RequestId, list[_Refusal]] = {}
+        self._exchanges: dict[str, Exchange] = {}  # by id_key
+        self._refusals: dict[str, deque[_Refusal]] = {}  # by id_key, oldest first
         self._request_bytes = 0
         self._nursery: trio.Nursery
         self._began_at = trio.current_time()
@@ -73,7 +76,7 @@ class ServerConnection:
         self._drain_asked = trio.Event()
         self._over = trio.Event()
         self._lost: CancelSource | None = None
-        self._idle: trio.Event | None = None
+        self._changed: trio.Event | None = None
         self._written = trio.Event()
 
     # Life of the connection ---------------------------------------------------------------------
@@ -127,7 +130,11 @@ class ServerConnection:
         with trio.move_on_after(limits.drain):
             await self._until_idle()
         self._cancel_all(CancelSource.SHUTDOWN)
-        await self._until_idle()
+        await self._until_stopped()
+        with trio.move_on_after(limits.drain) as patience:
+            await self._until_idle()
+        if patience.cancelled_caught:
+            self._end(CancelSource.STALLED)
         self._over.set()
 
     def _end(self, source: CancelSource) -> None:
@@ -142,9 +149,21 @@ class ServerConnection:
 
     async def _until_idle(self) -> None:
         while self._exchanges:
-            if self._idle is None:
-                self._idle = trio.Event()
-            await self._idle.wait()
+            await self._change()
+
+    async def _until_stopped(self) -> None:
+        while any(exchange.running for exchange in self._exchanges.values()):
+            await self._change()
+
+    async def _change(self) -> None:
+        if self._changed is None:
+            self._changed = trio.Event()
+        await self._changed.wait()
+
+    def _note_change(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     # What the peer says -------------------------------------------------------------------------
 
@@ -165,19 +184,19 @@ class ServerConnection:
             self._refuse(refusal)
             return
         exchange = self._core.open(request, self, self, now)
-        self._exchanges[request.id] = exchange
+        self._exchanges[id_key(request.id)] = exchange
         self._request_bytes += request.size
         self._nursery.start_soon(exchange.run, name="trio-mcp exchange")
 
     def _on_cancelled(self, notification: Notification) -> None:
         """Unknown, finished and malformed: ignored, counted, nothing written."""
         request_id = notification.params.get("requestId")
-        exchange = self._exchanges.get(request_id) if is_request_id(request_id) else None
+        key = id_key(request_id) if is_request_id(request_id) else ""
+        exchange = self._exchanges.get(key)
         if exchange is None:
             self.ignored += 1
-            if is_request_id(request_id):
-                for refusal in self._refusals.get(request_id, ()):
-                    refusal.dropped = True
+            for refusal in self._refusals.pop(key, ()):
+                refusal.dropped = True
             return
         reason = notification.params.get("reason")
         clip = self._core.limits.text_length
@@ -185,13 +204,13 @@ class ServerConnection:
             CancelSource.NOTIFICATION, reason[:clip] if isinstance(reason, str) else None
         )
 
-    def _on_garbage(self, error: ProtocolError) -> None:
-        if error.request_id in self._exchanges:
+    def _on_garbage(self, error: ProtocolError, _: Frame) -> None:
+        if error.request_id is not None and id_key(error.request_id) in self._exchanges:
             error = _duplicate(error.request_id, error.message)
         self._refuse(error)
 
     def _refusal(self, request: Request) -> ProtocolError | None:
-        if request.id in self._exchanges:
+        if id_key(request.id) in self._exchanges:
             return _duplicate(request.id, "Invalid request: this id is in flight already")
         core, limits = self._core, self._core.limits
         error = core.admit()
@@ -210,7 +229,7 @@ class ServerConnection:
         return error
 
     def _refuse(self, error: ProtocolError) -> None:
-        if self._channel.queued_bytes > self._core.limits.bytes_per_connection:
+        if self._channel.refused_bytes > self._core.limits.bytes_per_connection:
             self._end(CancelSource.STALLED)  # it sends what must be refused, and reads nothing
             return
         frame = encode_error(error.request_id, error)
@@ -226,14 +245,13 @@ class ServerConnection:
 
     def finish(self, exchange: Exchange) -> None:
         self._channel.put(exchange)
+        self._note_change()
 
     def forget(self, exchange: Exchange) -> None:
-        del self._exchanges[exchange.request.id]
+        del self._exchanges[id_key(exchange.request.id)]
         self._request_bytes -= exchange.request.size
         self._core.close()
-        if not self._exchanges and self._idle is not None:
-            self._idle.set()
-            self._idle = None
+        self._note_change()
 
     def scope(self) -> Scope:
         return Scope(
@@ -249,20 +267,22 @@ class _Refusal(Bare):
     """The error for a request that was not accepted; a cancellation that comes in time drops it."""
 
     def __init__(
-        self, frame: bytes, request_id: RequestId, waiting: dict[RequestId, list[_Refusal]]
+        self, frame: bytes, request_id: RequestId, waiting: dict[str, deque[_Refusal]]
     ) -> None:
         super().__init__(frame)
         self.dropped = False
-        self._id = request_id
+        self._key = id_key(request_id)
         self._waiting = waiting
-        waiting.setdefault(request_id, []).append(self)
+        waiting.setdefault(self._key, deque()).append(self)
 
     def take(self) -> bytes | None:
-        same = self._waiting[self._id]
-        same.remove(self)
+        if self.dropped:
+            return None
+        same = self._waiting[self._key]
+        same.popleft()  # itself: the writer takes them in the order in which they came
         if not same:
-            del self._waiting[self._id]
-        return None if self.dropped else super().take()
+            del self._waiting[self._key]
+        return super().take()
 
 
 def _duplicate(request_id: RequestId | None, message: str) -> ProtocolError:

@@ -73,6 +73,8 @@ class Unset(enum.Enum):
     def __repr__(self) -> str:
         return "UNSET"
 
+    __str__ = __repr__
+
 
 UNSET: Final = Unset.UNSET
 """The member is absent, where a JSON null would mean something else. Compare with ``is``."""

@@ -7,7 +7,7 @@ from typing import Literal
 from attrs import define
 
 from .base import UNSET, CacheScope, Icon, JSONObject, JSONValue
-from .content import ContentBlock
+from .content import ContentBlock, TextContent
 
 __all__ = [
     "CallToolRequestParams",
@@ -84,3 +84,8 @@ class CallToolResult:
     is_error: bool | None = None
     result_type: Literal["complete"] = "complete"
     meta: JSONObject | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of all its text blocks, one below the other."""
+        return "\n".join(block.text for block in self.content if isinstance(block, TextContent))

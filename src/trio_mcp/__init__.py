@@ -4,7 +4,7 @@ Servers and clients in which "protocol cancelled" and "work stopped" are the sam
 """
 
 from .calls import ToolCall
-from .client import Client, connect
+from .client import Client, Target, connect
 from .handlers.caching import CacheHint
 from .runtime.context import Context
 from .runtime.errors import (
@@ -22,20 +22,31 @@ from .runtime.errors import (
 from .runtime.journal import Journal, Record
 from .runtime.lifecycle import CancelCause, CancelSource, LateOutcome, State
 from .runtime.limits import Limits
+from .runtime.models.base import UNSET, Annotations, Icon, Implementation
 from .runtime.models.content import (
     AudioContent,
+    BlobResourceContents,
+    ContentBlock,
     EmbeddedResource,
     ImageContent,
     ResourceLink,
     TextContent,
+    TextResourceContents,
+    UnknownContent,
 )
-from .runtime.models.tools import CallToolResult, Tool, ToolAnnotations
+from .runtime.models.discovery import DiscoverResult
+from .runtime.models.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
 from .runtime.progress import ProgressUpdate
 from .runtime.scopes import Scope, ScopeKind
 from .server import Server
+from .transports.framing import Frame, Oversize
+from .transports.wire import Wire
 
 __all__ = [
+    "UNSET",
+    "Annotations",
     "AudioContent",
+    "BlobResourceContents",
     "CacheHint",
     "CallCancelled",
     "CallTimeout",
@@ -44,14 +55,21 @@ __all__ = [
     "CancelSource",
     "Client",
     "ConnectionLost",
+    "ContentBlock",
     "Context",
+    "DiscoverResult",
     "EmbeddedResource",
     "ErrorCode",
+    "Frame",
+    "Icon",
     "ImageContent",
+    "Implementation",
     "IncompatibleServer",
     "Journal",
     "LateOutcome",
     "Limits",
+    "ListToolsResult",
+    "Oversize",
     "ProgressUpdate",
     "ProtocolError",
     "ProtocolViolation",
@@ -62,11 +80,15 @@ __all__ = [
     "Server",
     "ServerError",
     "State",
+    "Target",
     "TextContent",
+    "TextResourceContents",
     "Tool",
     "ToolAnnotations",
     "ToolCall",
     "ToolError",
     "TrioMcpError",
+    "UnknownContent",
+    "Wire",
     "connect",
 ]

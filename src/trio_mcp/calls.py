@@ -64,8 +64,7 @@ class PendingCall:
                 elif not await self.next_change():
                     return call.result()
         except BaseException as error:
-            happened = "was cancelled" if isinstance(error, trio.Cancelled) else "failed"
-            self.abandon(f"the caller {happened}")
+            self.abandon(f"the caller {_what_happened(error)}")
             raise
 
     async def next_change(self) -> bool:
@@ -196,11 +195,11 @@ class _Updates:
 
     async def __anext__(self) -> ProgressUpdate:
         call = self._pending.call
+        await trio.lowlevel.checkpoint()
         while not call.updates:
             if call.state is not State.RUNNING:
                 raise StopAsyncIteration
             await self._pending.next_change()
-        await trio.lowlevel.checkpoint()
         return call.updates.popleft()
 
 
@@ -222,6 +221,12 @@ def read_tool_result(data: dict[str, Any]) -> CallToolResult:
     raise ProtocolViolation(
         "tools/call: the server asks for input, for which this client declared no capability"
     )
+
+
+def _what_happened(error: BaseException) -> str:
+    if isinstance(error, trio.Cancelled):
+        return "was cancelled"
+    return "was interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
 
 
 def _why(call: Call) -> str:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import attrs
 import trio
@@ -30,6 +30,7 @@ from .runtime.errors import (
     ProtocolViolation,
     ServerError,
 )
+from .runtime.groups import leaf_of
 from .runtime.journal import Journal
 from .runtime.limits import Limits
 from .runtime.models.base import META_SERVER_INFO, ClientCapabilities, Implementation
@@ -123,20 +124,23 @@ async def _connected(
     connection, serve = await _open_connection(target, limits, journal, options)
     client = Client(connection, info, limits, timeouts)
     failure: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        try:
-            nursery.start_soon(connection.run)
-            if serve is not None:
-                await nursery.start(serve)
-            await client._find_out()
-            yield client
-        except BaseException as raised:
-            failure = raised
-        try:
-            await connection.close()
-        except trio.Cancelled as raised:
-            failure = failure if failure is not None else raised
-        nursery.cancel_scope.cancel("the client was closed")
+    try:
+        async with trio.open_nursery() as nursery:
+            try:
+                nursery.start_soon(connection.run)
+                if serve is not None:
+                    await nursery.start(serve)
+                await client._find_out()
+                yield client
+            except BaseException as raised:
+                failure = raised
+            try:
+                await connection.close()
+            except BaseException as raised:  # Ctrl-C, for one
+                failure = failure if failure is not None else raised
+            nursery.cancel_scope.cancel("the client was closed")
+    except BaseExceptionGroup as group:  # a Ctrl-C that struck in one of our tasks
+        failure = failure if isinstance(failure, Exception) else leaf_of(group)
     if failure is not None:
         raise failure
 
@@ -162,18 +166,20 @@ async def _open_connection(
 
             socket = await open_websocket(target, limits, options.ssl_context, options.headers)
             return ClientConnection(socket, limits, journal), socket.run
-        if not _HTTP.match(target):
-            raise TypeError(
-                f"connect takes a command as a list, for example {target.split()!r}; "
-                "an address begins with http://, https://, ws:// or wss://"
-            )
-        # What few need and takes long to import.
-        from .transports.http.client import HttpClientConnection
+        if _HTTP.match(target):
+            # What few need and takes long to import.
+            from .transports.http.client import HttpClientConnection
 
-        over_http = HttpClientConnection(
-            target, limits, journal, headers=options.headers, ssl_context=options.ssl_context
+            over_http = HttpClientConnection(
+                target, limits, journal, headers=options.headers, ssl_context=options.ssl_context
+            )
+            return over_http, None
+    if not _is_command(target):
+        raise TypeError(
+            f"connect takes a command as a list, for example {_as_command(target)!r}, an address "
+            "(http://, https://, ws:// or wss://), a Trio stream (for TCP: await "
+            f"trio.open_tcp_stream(host, port)) or a Server of this process, not {target!r}"
         )
-        return over_http, None
     process = await ServerProcess.launch(target, limits, env=options.env, cwd=options.cwd)
     return ClientConnection(process.wire, limits, journal, process), None
 
@@ -183,16 +189,32 @@ async def _serve(server: Server, wire: Wire, *, task_status: trio.TaskStatus[Non
     await server.serve_wire(wire)
 
 
+def _as_command(target: object) -> list[str]:
+    return target.split() if isinstance(target, str) and target else ["python", "server.py"]
+
+
+def _is_command(target: object) -> TypeGuard[Sequence[str | os.PathLike[str]]]:
+    return (
+        isinstance(target, (list, tuple))
+        and len(target) > 0
+        and all(isinstance(word, (str, os.PathLike)) for word in target)
+    )
+
+
 class _InOneTask(AbstractAsyncContextManager["Client"]):
     """What :func:`connect` returns. Trio's nurseries are left by the task that entered them, the
     innermost first; to try anything else would corrupt its state."""
 
     def __init__(self, connected: AbstractAsyncContextManager[Client]) -> None:
         self._connected = connected
+        self._entered = False
         self._client: Client
         self._place: tuple[trio.lowlevel.Task, trio.Nursery]
 
     async def __aenter__(self) -> Client:
+        if self._entered:
+            raise RuntimeError("what connect() returns is entered once; call connect() again")
+        self._entered = True
         self._client = await self._connected.__aenter__()
         task = trio.lowlevel.current_task()
         self._place = task, task.child_nurseries[-1]
@@ -321,6 +343,11 @@ class Client:
         """Of a launched server, once it has exited; negative for a signal."""
         process = self._connection.process
         return process.exit_status if process is not None else None
+
+    def abort(self) -> None:
+        """End the connection without grace: leaving the block of :func:`connect` then kills a
+        launched server and its process group at once, clean-up or not. Never waits."""
+        self._connection.abort()
 
     # Inside ---------------------------------------------------------------------------------------
 

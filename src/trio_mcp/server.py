@@ -11,7 +11,7 @@ import trio
 from .handlers.caching import CacheHint
 from .handlers.discovery import Discovery
 from .handlers.pagination import Cursors
-from .handlers.tools import Tools
+from .handlers.tools import Tools, tool_failure
 from .runtime.dispatch import Dispatcher, Method
 from .runtime.eras.revision_2026_07_28 import VERSION, Revision20260728
 from .runtime.journal import Journal
@@ -88,7 +88,13 @@ class Server:
             {
                 "server/discover": Method(RequestParams, discovery.discover),
                 "tools/list": Method(PaginatedRequestParams, self._tools.list),
-                "tools/call": Method(CallToolRequestParams, self._tools.call, target="name"),
+                "tools/call": Method(
+                    CallToolRequestParams,
+                    self._tools.call,
+                    target="name",
+                    recover=tool_failure,
+                    mirrored=self._tools.mirrored,
+                ),
             }
         )
 
@@ -141,6 +147,8 @@ class Server:
         raise :class:`~trio_mcp.ToolError` for failures that the model should read; any other
         exception is logged and answered as an internal error, without its details.
         """
+        if function is not None and not callable(function):
+            raise TypeError(f"tool() takes a function; write tool(name={function!r})")
 
         def decorate(function: F) -> F:
             self._tools.add(

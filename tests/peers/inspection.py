@@ -10,7 +10,7 @@ from tests.peers.raw import RawPeer, call, same_id, text_of
 
 from trio_mcp import Record, Scope, ScopeKind, Server
 
-__all__ = ["about", "answers", "exchanges", "offloaded", "record_of", "until_live"]
+__all__ = ["about", "answers", "exchanges", "live", "offloaded", "record_of", "until_live"]
 
 
 def record_of(server: Server, request_id: Any) -> Record:
@@ -57,11 +57,16 @@ async def answers(peer: RawPeer, *request_ids: Any, timeout: float = 5) -> list[
     return [found[type(request_id), request_id] for request_id in request_ids]
 
 
-async def until_live(peer: RawPeer, live: int, timeout: float = 10) -> None:
+async def live(peer: RawPeer) -> int:
+    """How many live handlers a launched fixture server has, once it had time to stop some."""
+    for _ in range(5):
+        await peer.probe(timeout=10)
+    await peer.send(call("stats", "stats"))
+    return int(text_of(await peer.answer("stats", timeout=10)))
+
+
+async def until_live(peer: RawPeer, count: int, timeout: float = 10) -> None:
     """Ask a launched fixture server until it has so many live handlers."""
     with trio.fail_after(timeout):
-        while True:
-            await peer.send(call("stats", "stats"))
-            if text_of(await peer.answer("stats", timeout)) == str(live):
-                return
+        while await live(peer) != count:  # noqa: ASYNC110 - nothing else tells of it
             await trio.sleep(0.005)

@@ -1,4 +1,7 @@
-"""Servers whose tools are hard to stop: deaf threads, clean-up of every kind, children."""
+"""Servers whose tools are hard to stop: deaf threads, clean-up of every kind, children.
+
+Run as a script, it serves a `Blocker` with four threads over stdio.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +26,21 @@ class Blocker:
         self.server = Server("blocker", version="1", limits=limits)
         self.gate = threading.Event()
         self.begun: list[int] = []
-        for tool in (self.block, self.asking, echo):
+        for tool in (self.block, self.asking, self.count, self.open_gate, echo):
             self.server.tool(tool)
         self.server.tool(timeout=0.05)(self.limited)
 
     def block(self, ctx: Context, n: int = 0) -> str:
         """Never asks whether it should stop; in the end it has something to report."""
         self.begun.append(n)
-        assert self.gate.wait(30)
+        assert self.gate.wait(10)
         ctx.progress(1)
         return "blocked"
 
     def asking(self, ctx: Context, n: int = 0) -> str:
         """Asks all the time, and reports progress."""
         self.begun.append(n)
-        for at in range(30_000):
+        for at in range(10_000):
             if self.gate.wait(0.001):
                 break
             ctx.progress(at)
@@ -47,6 +50,14 @@ class Blocker:
     def limited(self, ctx: Context) -> str:
         """Never asks, although it has a deadline."""
         return self.block(ctx)
+
+    async def count(self) -> int:
+        """How many threads have begun."""
+        return len(self.begun)
+
+    async def open_gate(self) -> None:
+        """Let all threads go on."""
+        self.gate.set()
 
 
 class Deadlines:
@@ -155,3 +166,7 @@ class Parents:
 
         ctx.nursery.start_soon(child)
         return "the handler is done"
+
+
+if __name__ == "__main__":
+    trio.run(Blocker(Limits(threads=4, cleanup=0.05)).server.serve_stdio)

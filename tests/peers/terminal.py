@@ -19,6 +19,9 @@ __all__ = ["CTRL_C", "Terminal", "on_terminal"]
 
 CTRL_C = "\x03"
 
+_QUOTED_LINES = 40
+"""Lines of what was seen that a failure quotes: a live display prints without end."""
+
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
@@ -38,6 +41,10 @@ class Terminal:
     def raw(self) -> str:
         return self._bytes.decode(errors="replace")
 
+    @property
+    def _tail(self) -> str:
+        return "\n".join(self.seen.splitlines()[-_QUOTED_LINES:])
+
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
@@ -46,14 +53,16 @@ class Terminal:
         end = time.monotonic() + timeout
         while text not in self.seen:
             left = end - time.monotonic()
-            assert left > 0, f"no {text!r} in {timeout} s; seen:\n{self.seen}"
-            assert self._read(left), f"ended without {text!r}; seen:\n{self.seen}"
+            assert left > 0, f"no {text!r} in {timeout} s; the end of it:\n{self._tail}"
+            assert self._read(left), f"ended without {text!r}; the end of it:\n{self._tail}"
 
     def end(self, timeout: float = 10) -> int:
         """Read until the program has ended; its exit status."""
         end = time.monotonic() + timeout
         while self._read(max(end - time.monotonic(), 0)):
-            assert time.monotonic() < end, f"still running after {timeout} s; seen:\n{self.seen}"
+            assert time.monotonic() < end, (
+                f"still running after {timeout} s; the end of it:\n{self._tail}"
+            )
         return self.process.wait(max(end - time.monotonic(), 0.1))
 
     def _read(self, timeout: float) -> bool:

@@ -118,6 +118,9 @@ class HttpClientConnection(Violations):
         finally:
             self._life.cancel("the client was closed")
 
+    def abort(self) -> None:
+        """No grace: nothing here is owed any, a stream that is closed is told in the closing."""
+
     # Calls ----------------------------------------------------------------------------------------
 
     @property
@@ -144,7 +147,7 @@ class HttpClientConnection(Violations):
             self.label,
             self.journal,
             self._forget,
-            self._limits.progress_backlog,
+            self._limits,
         )
         post = _Post(call, self._metadata(method, params), mirror, frame)
         self._calls[call.key] = post

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import click
 
 from ..runtime.errors import TrioMcpError
-from .failure import FAILED, INTERRUPTED, USAGE, CommandError
+from .failure import FAILED, INTERRUPTED, USAGE, CommandError, complain
 
 __all__ = ["main"]
 
@@ -41,7 +41,7 @@ def main() -> NoReturn:
         error.show()
         status = error.exit_code
     except TrioMcpError as error:
-        click.echo(f"trio-mcp: {error}", err=True)
+        complain(str(error))
         status = FAILED
     except click.Abort:  # what click makes of KeyboardInterrupt
         status = INTERRUPTED
@@ -228,4 +228,4 @@ def demo() -> int:
     from ..demo.visit import visit
     from .interrupts import run_interruptible
 
-    return run_interruptible(lambda _: visit())
+    return run_interruptible(visit)

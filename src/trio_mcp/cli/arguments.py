@@ -8,10 +8,20 @@ from typing import Any, Final
 import msgspec
 
 from .failure import USAGE, CommandError
+from .printable import one_line
 
-__all__ = ["parameters_of", "parse_arguments", "type_name"]
+__all__ = ["parameters_of", "parse_arguments", "required_of", "type_name"]
 
 _ANY: Final = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
+
+_REFERENCES: Final = 8
+"""References that lead to one another and are followed."""
+_ALTERNATIVES: Final = 256
+"""Alternatives that are looked at to tell one parameter's types."""
+_NESTED: Final = 4
+"""Arrays in arrays whose items are named."""
+_OPTIONS: Final = 50
+"""Values of an enumeration that are named."""
 
 _TYPES: Final[Mapping[type, str]] = {
     str: "string",
@@ -53,7 +63,7 @@ def parse_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str
         arguments[key] = (
             _forced(key, text) if forced else _value(key, text, properties.get(key, {}), schema)
         )
-    missing = [key for key in schema.get("required", ()) if key not in arguments]
+    missing = [one_line(key) for key in required_of(schema) if key not in arguments]
     if missing:
         raise _wrong(f"missing: {', '.join(missing)}; {_offer(properties)}")
     return arguments
@@ -65,19 +75,26 @@ def parameters_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     return properties if isinstance(properties, dict) else {}
 
 
-def type_name(schema: Any, root: Mapping[str, Any]) -> str:
+def required_of(schema: Mapping[str, Any]) -> list[str]:
+    """The names of the parameters that must be given."""
+    required = schema.get("required")
+    return [key for key in required if isinstance(key, str)] if isinstance(required, list) else []
+
+
+def type_name(schema: Any, root: Mapping[str, Any], nested: int = _NESTED) -> str:
     """A parameter's type in a few words: ``integer``, ``array of string``, ``"a" or "b"``."""
     schema = _resolved(schema, root)
     options = schema.get("enum")
     if isinstance(options, list) and options:
-        return " or ".join(_json(option) for option in options)
+        names = [_json(option) for option in options[:_OPTIONS]]
+        return " or ".join(names if len(options) <= _OPTIONS else [*names, "…"])
     if "const" in schema:
         return _json(schema["const"])
     kinds = sorted(_kinds(schema, root), key=list(_TYPES.values()).index)
     if len(kinds) == len(_ANY):
         return "any"
-    if kinds == ["array"] and isinstance(schema.get("items"), dict):
-        return f"array of {type_name(schema['items'], root)}"
+    if kinds == ["array"] and isinstance(schema.get("items"), dict) and nested:
+        return f"array of {type_name(schema['items'], root, nested - 1)}"
     return " or ".join(kinds)
 
 
@@ -104,28 +121,50 @@ def _forced(key: str, text: str) -> Any:
         raise _wrong(f"{key}:={text}: this is no JSON ({error})") from None
 
 
-def _kinds(schema: Any, root: Mapping[str, Any], depth: int = 8) -> frozenset[str]:
-    """The JSON types that a schema allows, as far as it says so plainly."""
-    schema = _resolved(schema, root)
+def _kinds(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
+    """The JSON types that a schema allows, as far as it says so plainly; all if it does not.
+
+    Alternatives may lead back to where they are among: each is looked at once, and not too many.
+    """
+    kinds: set[str] = set()
+    pending, seen = [schema], set[int]()
+    left = _ALTERNATIVES
+    while pending:
+        schema = _resolved(pending.pop(), root)
+        if id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        said = _said_kinds(schema)
+        options = schema.get("anyOf") or schema.get("oneOf")
+        if said is not None:
+            kinds |= said
+        elif isinstance(options, list) and 0 < len(options) <= left:
+            pending += options
+            left -= len(options)
+        else:
+            return _ANY
+    return frozenset(kinds) or _ANY
+
+
+def _said_kinds(schema: Mapping[str, Any]) -> frozenset[str] | None:
+    """What a schema itself says, without its alternatives."""
     declared = schema.get("type")
     if isinstance(declared, str):
-        return frozenset({declared}) & _ANY
+        return _ANY & {declared}
     if isinstance(declared, list):
         return _ANY.intersection(kind for kind in declared if isinstance(kind, str))
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list):
         return frozenset(_TYPES[type(value)] for value in values)
-    for keyword in ("anyOf", "oneOf"):
-        options = schema.get(keyword)
-        if isinstance(options, list) and options and depth:
-            return frozenset().union(*(_kinds(option, root, depth - 1) for option in options))
-    return _ANY
+    return None
 
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     """Where a reference into the tool's own ``$defs`` leads; ``{}`` for what cannot be followed."""
     seen = 0
-    while isinstance(schema, dict) and isinstance(schema.get("$ref"), str) and seen < 8:
+    while isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
+        if seen == _REFERENCES:
+            return {}
         definitions = root.get("$defs")
         name = schema["$ref"].removeprefix("#/$defs/")
         schema = definitions.get(name) if isinstance(definitions, dict) else None
@@ -135,7 +174,7 @@ def _resolved(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
 
 def _expected(kinds: frozenset[str]) -> str:
     known = [kind for kind in _TYPES.values() if kind in kinds]
-    return " or ".join(_EXAMPLES.get(kind, _article(kind)) for kind in known) or "something else"
+    return " or ".join(_EXAMPLES.get(kind, _article(kind)) for kind in known)
 
 
 def _article(kind: str) -> str:
@@ -145,7 +184,7 @@ def _article(kind: str) -> str:
 def _offer(properties: Mapping[str, Any]) -> str:
     if not properties:
         return "the tool takes no arguments"
-    return f"the tool takes {', '.join(properties)}"
+    return f"the tool takes {', '.join(map(one_line, properties))}"
 
 
 def _json(value: Any) -> str:

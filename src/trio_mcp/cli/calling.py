@@ -18,6 +18,7 @@ from ..runtime.models.tools import CallToolResult, Tool
 from .arguments import parse_arguments
 from .failure import FAILED, INTERRUPTED, TIMED_OUT, USAGE, CommandError
 from .interrupts import Interrupts
+from .printable import one_line
 from .show import CallView, call_view, print_json, print_result
 from .targets import connected
 
@@ -44,6 +45,7 @@ class CallRequest:
 async def call_tool(interrupts: Interrupts, request: CallRequest) -> int:
     """Make the call, print its result; the exit status."""
     async with connected(request.command, verbose=request.verbose) as client:
+        interrupts.at_once = client.abort
         tool = await _find(client, request.tool)
         arguments = parse_arguments(request.arguments, tool.input_schema)
         async with client.start_tool(
@@ -54,6 +56,7 @@ async def call_tool(interrupts: Interrupts, request: CallRequest) -> int:
                 interrupts.gently = watched.cancel
                 result = await watched.outcome(request.cancel_after)
         if result is None:
+            interrupts.leaving()
             return interrupts.status or watched.status
         if request.as_json:
             print_json(result)
@@ -122,7 +125,7 @@ async def _find(client: Client, name: str) -> Tool:
     tools = {tool.name: tool async for tool in client.tools()}
     if name in tools:
         return tools[name]
-    names = list(tools)
+    names = [one_line(name) for name in tools]
     if not names:
         raise CommandError("the server offers no tools", USAGE)
     close = difflib.get_close_matches(name, names, n=1)

@@ -7,7 +7,9 @@ from typing import IO, Any, Final
 
 import click
 
-__all__ = ["FAILED", "INTERRUPTED", "TIMED_OUT", "USAGE", "CommandError"]
+from .printable import one_line, printable
+
+__all__ = ["FAILED", "INTERRUPTED", "TIMED_OUT", "USAGE", "CommandError", "complain"]
 
 FAILED: Final = 1
 """The tool or the server failed."""
@@ -28,6 +30,13 @@ class CommandError(click.ClickException):
         self.quoted = quoted
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"trio-mcp: {self.message}", file=file, err=True)
+        complain(self.message, file)
         for line in self.quoted:
-            click.echo(f"  | {line}", file=file, err=True)
+            click.echo(f"  | {one_line(line)}", file=file, err=True)
+
+
+def complain(message: str, file: IO[Any] | None = None) -> None:
+    """Say on standard error what is wrong. More lines than one are indented: a server's words
+    among them cannot pass for a line of ours."""
+    lines = printable(message).replace("\n", "\n  ")
+    click.echo(f"trio-mcp: {lines}", file=file, err=True)

@@ -11,9 +11,12 @@ from .targets import connected
 __all__ = ["list_tools"]
 
 
-async def list_tools(_: Interrupts, command: Sequence[str], *, as_json: bool, verbose: bool) -> int:
+async def list_tools(
+    interrupts: Interrupts, command: Sequence[str], *, as_json: bool, verbose: bool
+) -> int:
     """Print the tools of a server; the exit status."""
     async with connected(command, verbose=verbose) as client:
+        interrupts.at_once = client.abort
         tools = [tool async for tool in client.tools()]
     if as_json:
         print_json(tools)

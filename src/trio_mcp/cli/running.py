@@ -12,7 +12,7 @@ import trio
 
 from ..server import Server
 from ..transports.framing import Frame
-from ..transports.stdio import cancel_on_signal, divert_stdio, stdio_wire
+from ..transports.stdio import cancel_on_signal, divert_stdio, flush_stdio, stdio_wire
 from ..transports.wire import Wire
 from .failure import CommandError
 from .last_resort import LastResort
@@ -32,7 +32,10 @@ def run_server(file: ServerFile, *, verbose: bool) -> None:
         raise CommandError(str(error)) from None
     server = load_server(file)
     _configure_logging(verbose)
-    trio.run(_serve, server, wire_in, wire_out)
+    try:
+        trio.run(_serve, server, wire_in, wire_out)
+    finally:
+        flush_stdio()
 
 
 def _configure_logging(verbose: bool) -> None:

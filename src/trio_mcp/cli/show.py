@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
@@ -29,9 +28,10 @@ from ..runtime.models.content import (
 from ..runtime.models.converter import unstructure
 from ..runtime.models.tools import CallToolResult, Tool
 from ..runtime.progress import ProgressUpdate
-from .arguments import parameters_of, type_name
+from .arguments import parameters_of, required_of, type_name
+from .printable import json_text, one_line, printable
 
-__all__ = ["CallView", "call_view", "print_json", "print_result", "print_tools", "printable"]
+__all__ = ["CallView", "call_view", "print_json", "print_result", "print_tools"]
 
 _FRAME: Final = 0.1
 """Seconds from one picture of a live display to the next."""
@@ -45,18 +45,13 @@ _LINE_INTERVAL: Final = 1.0
 """Least seconds between two progress lines where there is no live display."""
 
 
-def printable(text: str) -> str:
-    """A server's text without what a terminal would obey instead of show."""
-    return "".join(c if c in "\n\t" or not _is_control(c) else "\ufffd" for c in text)
-
-
-def _is_control(character: str) -> bool:
-    return character < " " or "\x7f" <= character <= "\x9f"
-
-
 def print_json(value: Any) -> None:
     """A model, or a list of models, as it looks on the wire."""
-    click.echo(msgspec.json.format(encode(unstructure(value)), indent=2))
+    _print_document(unstructure(value))
+
+
+def _print_document(value: Any) -> None:
+    click.echo(json_text(msgspec.json.format(encode(value), indent=2)))
 
 
 # Tools --------------------------------------------------------------------------------------------
@@ -69,21 +64,21 @@ def print_tools(tools: Sequence[Tool]) -> None:
         for tool in tools:
             summary = _summary(tool)
             signature = f"{tool.name}({', '.join(_parameters(tool))})"
-            click.echo(printable(f"{signature}  {summary}" if summary else signature))
+            click.echo(one_line(f"{signature}  {summary}" if summary else signature))
         return
     table = Table(box=None, pad_edge=False, padding=(0, 3, 1, 0), header_style="dim")
     table.add_column("tool", no_wrap=True, style="bold cyan")
     table.add_column("parameters", overflow="fold")
     table.add_column("what it does")
     for tool in tools:
-        lines = [Text(printable(line)) for line in _parameters(tool)]
+        lines = [Text(one_line(line)) for line in _parameters(tool)]
         for line in lines:
             line.highlight_regex(r"^[^:]+", "green")
             line.highlight_regex(r"(?<=:).*", "default")
         table.add_row(
-            Text(printable(tool.name)),
+            Text(one_line(tool.name)),
             Text("\n").join(lines) if lines else Text("none", style="dim"),
-            Text(printable(_summary(tool))),
+            Text(one_line(_summary(tool))),
         )
     console.print(table)
 
@@ -91,7 +86,7 @@ def print_tools(tools: Sequence[Tool]) -> None:
 def _parameters(tool: Tool) -> list[str]:
     """``title: string``, ``copies: integer = 1``; a ``?`` marks one that may be left out."""
     schema = tool.input_schema
-    required = schema.get("required", ())
+    required = set(required_of(schema))
     lines = []
     for name, parameter in parameters_of(schema).items():
         optional = "" if name in required else "?"
@@ -114,27 +109,26 @@ def _summary(tool: Tool) -> str:
 def print_result(result: CallToolResult) -> None:
     """The content, one block after another; structured content where there is no other."""
     if not result.content and result.structured_content is not UNSET:
-        click.echo(msgspec.json.format(encode(result.structured_content), indent=2))
+        _print_document(result.structured_content)
     for block in result.content:
-        text = _as_text(block)
-        click.echo(printable(text) if sys.stdout.isatty() else text)
+        click.echo(_as_text(block))
 
 
 def _as_text(block: ContentBlock) -> str:
     match block:
         case TextContent():
-            return block.text
+            return printable(block.text)
         case ImageContent() | AudioContent():
             size = len(block.data) * 3 // 4
-            return f"[{block.type}: {block.mime_type}, {size} bytes; --json prints them]"
+            return one_line(f"[{block.type}: {block.mime_type}, {size} bytes; --json prints them]")
         case ResourceLink():
-            return f"[{block.name}: {block.uri}]"
+            return one_line(f"[{block.name}: {block.uri}]")
         case EmbeddedResource(resource=TextResourceContents() as resource):
-            return resource.text
+            return printable(resource.text)
         case EmbeddedResource():
-            return f"[{block.resource.uri}: binary; --json prints it]"
+            return one_line(f"[{block.resource.uri}: binary; --json prints it]")
         case _:
-            return f"[{block.type}; --json prints it]"
+            return one_line(f"[{block.type}; --json prints it]")
 
 
 # A call as it goes on -----------------------------------------------------------------------------
@@ -158,7 +152,7 @@ def call_view(name: str) -> Iterator[CallView]:
     """A live line with a bar on a terminal; elsewhere plain lines."""
     console = Console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
-        yield _PlainView(printable(name))
+        yield _PlainView(one_line(name))
         return
     progress = Progress(
         TextColumn("{task.description}", style="bold", markup=False),
@@ -174,7 +168,7 @@ def call_view(name: str) -> Iterator[CallView]:
         redirect_stdout=False,  # only what goes to standard error must make room for the line
     )
     with progress:
-        yield _LiveView(progress, printable(name))
+        yield _LiveView(progress, one_line(name))
 
 
 def _the_rest() -> Column:
@@ -207,7 +201,7 @@ class _PlainView:
             self._print(f"{_count(update)} {update.message or ''}".rstrip())
 
     def _print(self, line: str) -> None:
-        click.echo(f"{self._name}: {printable(line)}", err=True)
+        click.echo(f"{self._name}: {_note(line)}", err=True)
 
 
 _STYLES: Final = {
@@ -231,13 +225,13 @@ class _LiveView:
             completed=update.progress,
             total=update.total,
             count=_count(update),
-            note=printable(update.message or "").replace("\n", " "),
+            note=_note(update.message or ""),
         )
 
     def stands(self, how: str, why: str | None = None) -> None:
         fields: dict[str, Any] = {"how": f"[{_STYLES.get(how, 'default')}]{how:<10}[/]"}
         if why is not None:
-            fields["note"] = printable(why).replace("\n", " ")
+            fields["note"] = _note(why)
         if how not in ("running", "cancelling"):
             self._progress.stop_task(self._task)
         if how == "done":
@@ -252,6 +246,11 @@ class _LiveView:
         while True:
             self._progress.refresh()
             await trio.sleep(_FRAME)
+
+
+def _note(text: str) -> str:
+    """What may have been several lines, on one."""
+    return one_line(text.replace("\n", " "))
 
 
 def _count(update: ProgressUpdate) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import sys
 from collections.abc import AsyncGenerator, Sequence
@@ -13,9 +14,16 @@ from typing import Final
 import click
 
 from ..client import Client, connect
-from ..runtime.errors import ConnectionLost, IncompatibleServer, ServerError, TrioMcpError
+from ..runtime.errors import (
+    ConnectionLost,
+    ErrorCode,
+    IncompatibleServer,
+    ServerError,
+    TrioMcpError,
+)
 from .failure import USAGE, CommandError
 from .loading import ServerFile
+from .printable import printable
 
 __all__ = ["connected", "launch_command"]
 
@@ -37,7 +45,8 @@ def launch_command(target: str) -> list[str]:
         file.check()
         return [sys.executable, "-P", "-m", "trio_mcp", "run", target]
     if Path(target).is_file():
-        return [target]  # a program, perhaps with a space in its name
+        # A program, perhaps with a space in its name; this one, not its namesake on PATH.
+        return [os.path.abspath(target)]
     try:
         words = shlex.split(target)
     except ValueError as error:
@@ -70,14 +79,17 @@ async def connected(
     except ConnectionLost as error:
         raise _lost(error) from None
     except ServerError as error:
-        hint = "" if verbose else "; -v shows its log"
+        logged = error.code == ErrorCode.INTERNAL_ERROR and not verbose
+        hint = "; -v shows its log" if logged else ""
         raise CommandError(f"{error}{hint}") from None
     except TrioMcpError as error:
         raise CommandError(str(error)) from None
 
 
 def _configure_logging(verbose: bool) -> None:
-    logging.basicConfig(format="trio-mcp: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter("trio-mcp: %(message)s"))
+    logging.basicConfig(handlers=[handler])
     if verbose:
         logger = logging.getLogger("trio_mcp.server_stderr")
         logger.addHandler(_Repeat())
@@ -85,12 +97,19 @@ def _configure_logging(verbose: bool) -> None:
         logger.propagate = False
 
 
+class _Formatter(logging.Formatter):
+    """Messages may quote the server."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 class _Repeat(logging.Handler):
     """Shows what a server writes to its standard error as it comes: pieces, not lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if isinstance(record.args, tuple):
-            click.echo(record.args[-1], err=True, nl=False)
+            click.echo(printable(str(record.args[-1])), err=True, nl=False)
 
 
 def _lost(error: ConnectionLost) -> CommandError:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..calls import ToolCall
+from ..cli.interrupts import Interrupts
 from ..client import Client, connect
 from ..runtime.errors import CallTimeout, ServerError
 from ..runtime.lifecycle import State
@@ -28,7 +29,7 @@ __all__ = ["visit"]
 BOOKSHOP: Final = str(Path(__file__).with_name("bookshop.py"))
 
 
-async def visit() -> int:
+async def visit(interrupts: Interrupts) -> int:
     """Launch the shop, make all calls, print the summary; the exit status."""
     console = Console()
     planned = plan()
@@ -36,6 +37,7 @@ async def visit() -> int:
     limits = Limits()
     command = [sys.executable, "-m", "trio_mcp", "run", BOOKSHOP]
     async with connect(command, limits=limits) as client:
+        interrupts.at_once = client.abort
         with board_on(console, rows) as board:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(board.animate)

@@ -17,9 +17,18 @@ from typing import Any
 import msgspec
 
 from .docstrings import parse_docstring
-from .type_hints import REFUSALS, Choice, Translation, UnsupportedAnnotation
+from .fields import UnsupportedAnnotation
+from .type_hints import MARK_HASHED, MAX_HASHED, REFUSALS, Choice, Translation
 
-__all__ = ["Schema", "describe_types", "is_open", "self_contained"]
+__all__ = [
+    "Schema",
+    "describe_types",
+    "is_open",
+    "map_parts",
+    "parts_of",
+    "reference_of",
+    "self_contained",
+]
 
 Schema = dict[str, Any]
 
@@ -91,20 +100,20 @@ def self_contained(root: Schema, definitions: dict[str, Schema]) -> Schema:
     counts: dict[str, int] = {}
 
     def count(schema: Any) -> None:
-        if name := _reference(schema):
+        if name := reference_of(schema):
             counts[name] = counts.get(name, 0) + 1
             if counts[name] == 1:
                 count(definitions[name])
-        for part in _parts(schema):
+        for part in parts_of(schema):
             count(part)
 
     count(root)
     kept: Schema = {}
 
     def place(schema: Any) -> Any:
-        name = _reference(schema)
+        name = reference_of(schema)
         if name is None:
-            return _map_parts(schema, place)
+            return map_parts(schema, place)
         if counts[name] > 1 and "enum" not in definitions[name]:  # recursion counts twice
             if name not in kept:
                 kept[name] = None  # stops the recursion
@@ -132,7 +141,7 @@ def is_open(schema: Any, *, extras: bool = False) -> bool:
         return True
     if not schema.keys() & {"type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf"}:
         return True
-    return any(is_open(part, extras=extras) for part in _parts(schema, names=False))
+    return any(is_open(part, extras=extras) for part in parts_of(schema, names=False))
 
 
 # -- one definition --------------------------------------------------------------------------------
@@ -185,14 +194,15 @@ def _drop_property(definition: Schema, key: str) -> None:
 # -- walking ---------------------------------------------------------------------------------------
 
 
-def _reference(schema: Any) -> str | None:
+def reference_of(schema: Any) -> str | None:
+    """The name of the definition that a schema refers to."""
     target = schema.get("$ref") if isinstance(schema, dict) else None
     if isinstance(target, str) and target.startswith(_DEFS):
         return target.removeprefix(_DEFS)
     return None
 
 
-def _parts(schema: Any, *, names: bool = True) -> Iterator[Any]:
+def parts_of(schema: Any, *, names: bool = True) -> Iterator[Any]:
     """The direct subschemas (``names=False``: without those for names of properties)."""
     if not isinstance(schema, dict):
         return
@@ -205,7 +215,8 @@ def _parts(schema: Any, *, names: bool = True) -> Iterator[Any]:
             yield from value.values()
 
 
-def _map_parts(schema: Any, change: Callable[[Any], Any]) -> Any:
+def map_parts(schema: Any, change: Callable[[Any], Any]) -> Any:
+    """A schema with its direct subschemas changed."""
     if not isinstance(schema, dict):
         return schema
     changed: Schema = {}
@@ -225,8 +236,11 @@ def _choice_resolver(choices: list[list[Schema]]) -> Callable[[Any], Any]:
     def resolve(schema: Any) -> Any:
         if not isinstance(schema, dict):
             return schema
-        schema = _map_parts(schema, resolve)
+        schema = map_parts(schema, resolve)
         schema.pop("discriminator", None)  # OpenAPI's, with references of its own
+        if schema.pop(MARK_HASHED, False):
+            bound = "maxItems" if schema.get("type") == "array" else "maxProperties"
+            schema.setdefault(bound, MAX_HASHED)
         kinds = {_TYPE_NAMES.get(type(option)) for option in schema.get("enum", ())}
         if len(kinds) == 1 and None not in kinds:
             schema = {"type": kinds.pop(), **schema}

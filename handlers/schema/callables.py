@@ -59,6 +59,11 @@ class Inspected:
             signature = inspect.signature(fn)
         except (TypeError, ValueError, NameError) as error:
             raise SignatureError(f"{name}() has no signature that can be read: {error}") from error
+        if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+            raise SignatureError(
+                f"{name}() is a generator, and has one result: return a list, and report with "
+                "ctx.progress on the way"
+            )
         fixed = frozenset(fn.keywords) if isinstance(fn, functools.partial) else frozenset[str]()
         names = {context_type.__name__: context_type, **_names_seen_by(inner)}
         return cls(name, signature, fixed, _doc(fn, inner), names, context_type)
@@ -66,9 +71,14 @@ class Inspected:
     def parameters(self) -> list[Parameter]:
         """What the peer may fill in, in order; finds `context_parameter` on the way."""
         found = []
-        for name, parameter in self.signature.parameters.items():
+        for place, (name, parameter) in enumerate(self.signature.parameters.items()):
             if name in self.fixed:
                 continue
+            if place == 0 and name in ("self", "cls") and parameter.annotation is parameter.empty:
+                raise SignatureError(
+                    f"{self.name}() is a method without its object: offer the bound one, as in "
+                    f"server.tool(shop.{self.name})"
+                )
             self._refuse_nameless(parameter)
             annotation = self.evaluate(f"parameter {name!r}", parameter.annotation)
             if not self._is_context(annotation):

@@ -27,8 +27,9 @@ import msgspec
 
 from .callables import Inspected, Parameter, SignatureError
 from .docstrings import parse_docstring
+from .fields import UnsupportedAnnotation
 from .problems import Checker, has_non_finite, summarise
-from .type_hints import Translation, UnsupportedAnnotation, convert_custom, encode_custom
+from .type_hints import Translation, convert_custom, encode_custom
 from .type_schemas import Schema, describe_types, is_open, self_contained
 
 __all__ = [

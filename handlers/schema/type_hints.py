@@ -9,6 +9,8 @@ what the JSON Schema needs to know afterwards:
 - unions that `msgspec` refuses (several classes, `str` beside `datetime` …) become a `Choice`,
   whose members are tried in turn.
 - paths, and date and number formats that a schema should name.
+- sets, and mappings with keys other than strings: arguments have at most `MAX_HASHED` entries,
+  unless the annotation gives a ``max_length`` of its own.
 
 Inside of a class, `msgspec` reads the annotations itself: a union it refuses is refused there, and
 what only the schema can say about a field is kept in ``overrides``.
@@ -17,27 +19,40 @@ what only the schema can say about a field is kept in ``overrides``.
 from __future__ import annotations
 
 import collections.abc
-import dataclasses
 import datetime
 import decimal
 import enum
+import functools
+import operator
 import pathlib
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, Union, cast, get_args, get_origin
 
 import attrs
 import msgspec
 
+from .fields import Field, UnsupportedAnnotation, class_hints, fields_of, has_fields
+
 __all__ = [
+    "MARK_HASHED",
+    "MAX_HASHED",
     "REFUSALS",
     "Choice",
     "Translation",
-    "UnsupportedAnnotation",
+    "base_value",
     "convert_custom",
     "encode_custom",
 ]
+
+#: How many entries an argument may have that is a set, or a mapping with keys that are no strings.
+#: Python's hashes of numbers are no secret: whoever sends numbers with the same hash makes each
+#: entry as slow as there are entries before it (1,000: 5 ms, 10,000: 0.5 s, 100,000: a minute).
+#: Entries whose hash nobody can foresee, such as strings and dates, are not counted.
+MAX_HASHED = 1_000
+#: The name of the remark in a schema that `MAX_HASHED` applies; it is never published.
+MARK_HASHED = "x-hashed"
 
 _DECIMAL_PATTERN = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _FORMATTED: dict[Any, msgspec.Meta] = {
@@ -56,6 +71,19 @@ _FIELD_QUALIFIERS = tuple(
 )
 _UNION: Any = Union  # to be made from members that only run time knows
 _ARRAYS: dict[Any, Any] = {collections.abc.Iterable: list}
+_HASHED = msgspec.Meta(extra_json_schema={MARK_HASHED: True})
+_UNFORESEEN = (
+    str,
+    bytes,
+    datetime.date,
+    datetime.time,
+    pathlib.PurePath,
+    # and those with few values, or few with the same hash
+    bool,
+    float,
+    enum.Enum,
+    type(None),
+)
 
 
 #: What `msgspec` raises for annotations it cannot use.
@@ -67,10 +95,6 @@ REFUSALS = (
     NotImplementedError,
     RecursionError,
 )
-
-
-class UnsupportedAnnotation(TypeError):
-    """An annotation that has no JSON Schema or that JSON cannot be converted to."""
 
 
 class _AnyInstance(type):
@@ -89,9 +113,9 @@ class Choice(metaclass=_AnyInstance):
 def convert_custom(kind: type, value: Any) -> Any:
     """`msgspec`'s ``dec_hook`` for everything a `Translation` makes."""
     if issubclass(kind, Choice):
-        for member in _best_first(kind.members, value):
+        for convert in _best_first(kind, value):
             try:
-                return msgspec.convert(value, member, dec_hook=convert_custom, str_keys=True)
+                return convert(value)
             except msgspec.ValidationError:
                 continue
         raise ValueError("Fits none of the types that are possible here")
@@ -104,20 +128,53 @@ def encode_custom(value: Any) -> Any:
     """`msgspec`'s ``enc_hook``, the way back."""
     if isinstance(value, pathlib.PurePath):
         return str(value)
+    return base_value(value)
+
+
+def base_value(value: Any) -> Any:
+    """The text or number that an object of a subclass is, whatever its class makes of it.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
     raise TypeError(f"objects of type {type(value).__name__} have no JSON form")
 
 
-def _best_first(members: tuple[Any, ...], value: Any) -> Iterable[Any]:
+def _best_first(choice: type[Choice], value: Any) -> Iterator[Callable[[Any], Any]]:
     """Classes ignore keys they do not know: try those first that ignore least."""
+    attempts = _attempts(choice)
     if not isinstance(value, dict):
-        return members
-    return sorted(members, key=lambda member: len(value.keys() - _keys(member, value)))
+        yield from (convert for convert, _ in attempts)
+        return
+    sent = value.keys()
+    ignoring = []
+    for convert, known in attempts:
+        if not known or sent <= known:
+            yield convert
+        else:
+            ignoring.append((len(sent - known), convert))
+    yield from (convert for _, convert in sorted(ignoring, key=operator.itemgetter(0)))
 
 
-def _keys(member: Any, value: dict[str, Any]) -> Iterable[str]:
+@functools.lru_cache(maxsize=1024)
+def _attempts(choice: type[Choice]) -> list[tuple[Callable[[Any], Any], frozenset[str]]]:
+    """How to convert to each member, and the keys it knows (none: all of them)."""
+    return [(_converter(member), frozenset(_keys(member))) for member in choice.members]
+
+
+def _converter(member: Any) -> Callable[[Any], Any]:
+    return functools.partial(msgspec.convert, type=member, dec_hook=convert_custom, str_keys=True)
+
+
+def _keys(member: Any) -> list[str]:
     cls = _without_metadata(get_origin(member) or member)
-    fields = [field.key for field in _fields(cls, {})] if isinstance(cls, type) else []
-    return fields or value.keys()
+    return [field.key for field in fields_of(cls, {})] if isinstance(cls, type) else []
 
 
 @attrs.define
@@ -168,7 +225,7 @@ class Translation:
             return tuple if bare else self._generic(origin, get_args(annotation))
         if isinstance(annotation, type):
             self._meet(annotation)
-            return _ARRAYS.get(annotation, annotation)
+            return self._counted(_ARRAYS.get(annotation, annotation), annotation, (Any,))
         return annotation
 
     def _alias(self, alias: Any) -> Any:
@@ -191,7 +248,17 @@ class Translation:
             self.converted_keys |= args[0] not in (str, Any)
         alias = origin[args]
         self._meet(origin, alias)
-        return alias
+        return self._counted(alias, origin, args)
+
+    def _counted(self, annotation: Any, origin: Any, args: tuple[Any, ...]) -> Any:
+        """Where an argument's entries are hashed, there are at most `MAX_HASHED`."""
+        if not (self.incoming and isinstance(origin, type)):
+            return annotation
+        is_set = issubclass(origin, collections.abc.Set)
+        is_mapping = issubclass(origin, collections.abc.Mapping) and len(args) == 2
+        if (is_set or is_mapping) and _collides(args[0], in_set=is_set):
+            return Annotated[annotation, _HASHED]
+        return annotation
 
     def _union(self, members: list[Any]) -> Any:
         members = [m for member in members for m in _members(member) or (member,)]
@@ -232,13 +299,13 @@ class Translation:
         if issubclass(cls, pathlib.PurePath):
             self.custom = True
         owner = cls if alias is None else alias
-        if not (_has_fields(cls) or issubclass(cls, enum.Enum)) or owner in self.classes:
+        if not (has_fields(cls) or issubclass(cls, enum.Enum)) or owner in self.classes:
             return
         self.classes[owner] = None
-        for field in _fields(cls, _class_hints(cls) if _has_fields(cls) else {}):
+        for field in fields_of(cls, class_hints(cls) if has_fields(cls) else {}):
             self._meet_field(owner, cls, field)
 
-    def _meet_field(self, owner: Any, cls: type, field: _Field) -> None:
+    def _meet_field(self, owner: Any, cls: type, field: Field) -> None:
         where = f"field {field.key!r} of class {cls.__name__}"
         if field.hidden:
             self.hidden.add((owner, field.key))
@@ -328,68 +395,14 @@ def _distribute(members: Iterable[Any], limits: list[dict[str, Any]]) -> list[An
     return members
 
 
-# -- classes with fields ---------------------------------------------------------------------------
-
-
-@attrs.frozen
-class _Field:
-    key: str
-    annotation: Any = Any
-    obstacle: str | None = None
-    hidden: bool = False
-
-
-def _has_fields(cls: type) -> bool:
-    return (
-        attrs.has(cls)
-        or dataclasses.is_dataclass(cls)
-        or typing.is_typeddict(cls)
-        or issubclass(cls, msgspec.Struct)
-        or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
-        or (issubclass(cls, dict) and hasattr(cls, "__total__"))
-    )
-
-
-def _class_hints(cls: type) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(cls, include_extras=True)
-    except Exception as error:  # whatever evaluating an annotation raises
-        raise UnsupportedAnnotation(
-            f"the annotations of class {cls.__name__} cannot be resolved ({error}); "
-            "define what they name at module level"
-        ) from error
-
-
-def _fields(cls: type, hints: dict[str, Any]) -> Iterator[_Field]:
-    """The fields in the order of their definition; empty for other classes."""
-    if issubclass(cls, msgspec.Struct):
-        for name, key in zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True):
-            yield _Field(key, hints.get(name, Any))
-    elif attrs.has(cls):
-        for attribute in attrs.fields(cls):
-            yield _Field(
-                attribute.name,
-                hints.get(attribute.name, attribute.type or Any),
-                _attrs_obstacle(attribute),
-                hidden=attribute.name.startswith("_"),
-            )
-    elif dataclasses.is_dataclass(cls):
-        for item in dataclasses.fields(cls):
-            obstacle = None if item.init else "has init=False, so it is no argument"
-            yield _Field(item.name, hints.get(item.name, Any), obstacle)
-    elif issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        for name in cls._fields:
-            yield _Field(name, hints.get(name, Any))
-    elif issubclass(cls, dict) and hasattr(cls, "__total__"):
-        for name in hints or cls.__annotations__:
-            yield _Field(name, hints.get(name, Any))
-
-
-def _attrs_obstacle(attribute: attrs.Attribute[Any]) -> str | None:
-    if attribute.name.startswith("_"):
-        return "is private"
-    if not attribute.init:
-        return "has init=False, so it is no argument"
-    if attribute.converter is not None:
-        return "has a converter, which conversion from JSON would not run"
-    return None
+def _collides(annotation: Any, *, in_set: bool) -> bool:
+    """Whether a peer can send many of these that have the same hash."""
+    kind = _without_metadata(annotation)
+    members = _members(kind)
+    if members is not None:
+        return any(_collides(member, in_set=in_set) for member in members)
+    if get_origin(kind) is Literal:
+        return False
+    if kind is Any:
+        return in_set  # as a key it stays a string
+    return not (isinstance(kind, type) and issubclass(kind, _UNFORESEEN))

@@ -1,7 +1,7 @@
 """What is wrong with a JSON value, in words that a language model can act on.
 
 Everything here is bounded, because values come from a peer: the number of problems, the length of
-each piece of text, and how much of a value is shown.
+each piece of text, how much of a value is shown, and how many errors are made to choose from.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import attrs
 import jsonschema_rs
 import msgspec
 
+from .brief import alternatives, errors_per_part, is_costly, without_alternatives
+
 __all__ = ["Checker", "has_non_finite", "summarise"]
 
 Schema = dict[str, Any]
@@ -26,6 +28,11 @@ Path = Sequence[str | int]
 
 #: How many problems one message lists.
 MAX_PROBLEMS = 8
+#: How many problems are looked at, the same ones included.
+MAX_EXAMINED = 100
+#: How many errors the validator may make of one value, at 20 µs and 1.6 KB each; of a value that
+#: may have more, only the first problem is named.
+MAX_ERRORS = 5_000
 #: How many characters one problem takes.
 MAX_PROBLEM = 500
 #: How many characters of a value, a name or a pattern one message shows.
@@ -138,9 +145,12 @@ class Checker:
     subject: Literal["argument", "result"]
     schema: Schema
     _is_valid: Callable[[Any], bool]
-    _iter_errors: Callable[[Any], Iterator[jsonschema_rs.ValidationError]]
+    _iter_errors: Callable[[Any], Iterable[jsonschema_rs.ValidationError]]
+    _validate: Callable[[Any], None]
     _open: bool
     _deep: bool
+    _max_parts: float
+    _brief: Checker | None  # with a schema without alternatives, if it has any
 
     @classmethod
     def of(cls, subject: Literal["argument", "result"], schema: Schema, *, open: bool) -> Checker:
@@ -155,7 +165,11 @@ class Checker:
             schema, formats=_FORMAT_CHECKS, validate_formats=True, retriever=_refuse_to_retrieve
         )
         deep = "$defs" in schema or (open and subject == "result")
-        return cls(subject, schema, validator.is_valid, validator.iter_errors, open, deep)
+        max_parts = MAX_ERRORS / errors_per_part(schema)
+        simpler = without_alternatives(schema)
+        brief = None if simpler == schema else cls.of(subject, simpler, open=open)
+        ways = (validator.is_valid, validator.iter_errors, validator.validate)
+        return cls(subject, schema, *ways, open, deep, max_parts, brief)
 
     def accepts(self, value: Any) -> bool:
         """Whether a value made of builtins fits, down to formats and finite numbers."""
@@ -168,33 +182,37 @@ class Checker:
         return valid and not (self._open and has_non_finite(value))
 
     def explain(self, value: Any) -> list[str]:
-        """The problems of a value, at most `MAX_PROBLEMS`; none if it is accepted."""
+        """The problems of a value, at most `MAX_PROBLEMS`; none if it is accepted.
+
+        Of a large value it is only the first one, see `MAX_ERRORS`.
+        """
         if is_too_deep(value):
             return [f"{self._place(())}: nested more than {MAX_DEPTH} levels deep"]
-        found: list[str] = []
         try:
-            errors = itertools.chain.from_iterable(
-                self._explain(error) for error in self._iter_errors(value)
-            )
-            for text in self._non_finite(value) if has_non_finite(value) else errors:
-                problem = _clip(text, MAX_PROBLEM)
-                if problem in found:
-                    continue
-                if len(found) == MAX_PROBLEMS:
-                    found[-1] = "and more problems"
-                    break
-                found.append(problem)
+            if has_non_finite(value):
+                return _chosen(self._non_finite(value))
+            if is_costly(value, self._max_parts):
+                return (self._brief or self)._first(value)
+            errors = self._iter_errors(value)
+            return _chosen(itertools.chain.from_iterable(map(self._explain, errors)))
         except UnicodeError:
             return [f"{self._place(())}: contains text that is not valid Unicode"]
         except ValueError as error:  # the validator cannot even read it
             return [f"{self._place(())}: {_clip(str(error))}"]
-        return found
 
     def explain_conversion(self, error: msgspec.ValidationError) -> str:
         """The words of `msgspec`, with its path turned into the name of an argument."""
         parsed = _CONVERSION_ERROR.fullmatch(str(error))
         what, path = (parsed["what"], parsed["path"] or "") if parsed else (str(error), "")
         return f"{self._place([path.removeprefix('.')] if path else [])}: {_clip(what)}"
+
+    def _first(self, value: Any) -> list[str]:
+        """The problems in the validator's first error, which may be several unknown names."""
+        try:
+            self._validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return _chosen(self._explain(error))
+        return []
 
     def _place(self, path: Path) -> str:
         if self.subject == "argument":
@@ -264,6 +282,8 @@ class Checker:
             if self._schema_at(error).get("format") in _EXAMPLES:
                 return self._unexpected(error)
             return f"must match the pattern {_quoted(value)}, got {_show(instance)}"
+        if kind.name == "not" and (union := alternatives(self._schema_at(error))):
+            return f"fits no alternative ({self._expected(union)}), got {_show(instance)}"
         if kind.name == "uniqueItems":
             return "must not have the same item twice"
         if kind.name == "propertyNames":
@@ -291,6 +311,7 @@ class Checker:
             schema = self.schema["$defs"][schema["$ref"].removeprefix("#/$defs/")]
         if not isinstance(schema, dict):
             return "nothing"
+        schema = alternatives(schema) or schema
         if options := schema.get("enum"):
             shown = _listed(options, _show)
             return shown if len(options) == 1 else f"one of {shown}"
@@ -306,6 +327,22 @@ class Checker:
             item = schema["items"].get("type")
             return f"array of {item}s" if isinstance(item, str) and item != "null" else "array"
         return kind if isinstance(kind, str) else " or ".join(kind)
+
+
+def _chosen(problems: Iterable[str]) -> list[str]:
+    """The first `MAX_PROBLEMS` different ones, looking at `MAX_EXAMINED`."""
+    found: list[str] = []
+    for place, text in enumerate(problems):
+        problem = _clip(text, MAX_PROBLEM)
+        if place < MAX_EXAMINED and problem in found:
+            continue
+        if len(found) == MAX_PROBLEMS:
+            found.pop()
+        elif place < MAX_EXAMINED:
+            found.append(problem)
+            continue
+        return [*found, "and more problems"]
+    return found
 
 
 def _is_other_kind(error: jsonschema_rs.ValidationError, path: Path) -> bool:

@@ -1,0 +1,1 @@
+"""From a Python function to JSON Schema, and from JSON to its arguments and back."""
