@@ -37,6 +37,7 @@ from ..runtime.limits import Limits
 from .framing import Frame
 from .http.endpoint import Endpoint, answer_error
 from .http.message import Answer, RequestHead
+from .listening import label_of, open_listeners
 from .serving import serve_wire
 
 __all__ = ["SUBPROTOCOL", "WebSocketWire", "open_websocket", "serve_websocket"]
@@ -393,18 +394,12 @@ async def serve_websocket(
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Listen, report the bound port, and serve until cancelled; then every connection drains."""
-    listeners = await trio.open_tcp_listeners(port, host=host)
-    bound: int = listeners[0].socket.getsockname()[1]
-    secured: list[trio.SocketListener] | list[trio.SSLListener[trio.SocketStream]] = listeners
-    if ssl_context is not None:
-        secured = [
-            trio.SSLListener(listener, ssl_context, https_compatible=True) for listener in listeners
-        ]
+    listeners, bound = await open_listeners(host, port, ssl_context, https_compatible=True)
     core.enter_run()
     try:
         async with trio.open_nursery() as nursery:
             serve = _Doorkeeper(core, endpoint).serve
-            for listener in secured:
+            for listener in listeners:
                 nursery.start_soon(trio.serve_listeners, serve, [listener])
             task_status.started(bound)
     except BaseExceptionGroup as group:
@@ -425,7 +420,7 @@ class _Doorkeeper:
             await trio.aclose_forcefully(stream)
             return
         self._inside += 1
-        label = _label_of(stream)
+        label = label_of(stream, "websocket")
         try:
             await self._serve(stream, label)
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
@@ -542,17 +537,6 @@ def _response(answer: Answer) -> bytes:
     lines += [f"{name}: {value}" for name, value in answer.head()]
     lines.append("connection: close")
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + answer.body
-
-
-def _label_of(stream: trio.abc.Stream) -> str:
-    inner = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
-    if isinstance(inner, trio.SocketStream):
-        try:
-            host, port, *_ = inner.socket.getpeername()
-        except (OSError, ValueError):
-            return "websocket"
-        return f"websocket {host}:{port}"
-    return "websocket"
 
 
 # The client's side --------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from ...runtime.groups import leaf_of
 from ...runtime.lifecycle import CancelSource
 from ...runtime.progress import Pacer
 from ...runtime.scopes import Scope, ScopeKind
+from ..listening import Listeners, label_of, open_listeners
 from .endpoint import HEALTH, Endpoint, answer_error, health, status_of
 from .incoming import Continue, Incoming, Whole
 from .message import Answer, RequestHead
@@ -50,7 +51,7 @@ class HttpServer:
 
     async def serve(
         self,
-        listeners: list[trio.SocketListener] | list[trio.SSLListener[trio.SocketStream]],
+        listeners: Listeners,
         port: int,
         task_status: trio.TaskStatus[int],
     ) -> None:
@@ -69,7 +70,7 @@ class HttpServer:
 
     async def _run_shielded(
         self,
-        listeners: list[trio.SocketListener] | list[trio.SSLListener[trio.SocketStream]],
+        listeners: Listeners,
         task_status: trio.TaskStatus[None],
     ) -> None:
         with trio.CancelScope(shield=True):
@@ -85,9 +86,7 @@ class HttpServer:
                 await self._shut_down()
                 nursery.cancel_scope.cancel("shut down")
 
-    async def _accept_all(
-        self, listeners: list[trio.SocketListener] | list[trio.SSLListener[trio.SocketStream]]
-    ) -> None:
+    async def _accept_all(self, listeners: Listeners) -> None:
         with self._accepting:
             async with trio.open_nursery() as nursery:
                 for listener in listeners:
@@ -167,7 +166,7 @@ class HttpConnection:
     """One connection: its reader, its queue, and the exchange that is being served."""
 
     def __init__(self, server: HttpServer, stream: trio.abc.Stream) -> None:
-        self.label = _label_of(stream)
+        self.label = label_of(stream, "http")
         self._server = server
         self._limits = server.core.limits
         self._stream = stream
@@ -449,17 +448,6 @@ class HttpConnection:
         )
 
 
-def _label_of(stream: trio.abc.Stream) -> str:
-    inner = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
-    if isinstance(inner, trio.SocketStream):
-        try:
-            host, port, *_ = inner.socket.getpeername()
-        except (OSError, ValueError):
-            return "http"
-        return f"http {host}:{port}"
-    return "http"
-
-
 async def serve_http(
     core: Dispatcher,
     host: str,
@@ -470,9 +458,5 @@ async def serve_http(
     task_status: trio.TaskStatus[int],
 ) -> None:
     """Listen, report the bound port, and serve until cancelled; then drain."""
-    listeners = await trio.open_tcp_listeners(port, host=host)
-    bound: int = listeners[0].socket.getsockname()[1]
-    secured: list[trio.SocketListener] | list[trio.SSLListener[trio.SocketStream]] = listeners
-    if ssl_context is not None:
-        secured = [trio.SSLListener(listener, ssl_context) for listener in listeners]
-    await HttpServer(core, endpoint).serve(secured, bound, task_status)
+    listeners, bound = await open_listeners(host, port, ssl_context)
+    await HttpServer(core, endpoint).serve(listeners, bound, task_status)
