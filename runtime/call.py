@@ -169,6 +169,7 @@ class Call(Lifecycle):
             target=self.target,
             connection=self._connection,
             peer=None,
+            principal=None,
             protocol_version=None,
             received_at=self.began_at,
             started_at=self.sent_at,

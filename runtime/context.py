@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .eras.base import RequestMetadata
     from .exchange import Exchange
     from .models.base import ClientCapabilities, Implementation
+    from .principal import Principal
 
 __all__ = ["Context", "exchange_of"]
 
@@ -133,6 +134,11 @@ class Context:
     def client_info(self) -> Implementation | None:
         """What the client says it is. Not verified: for display and logs only."""
         return self._metadata.client_info
+
+    @property
+    def principal(self) -> Principal | None:
+        """Who the application's ``authenticate`` has found to be asking; ``None`` without one."""
+        return self._exchange.principal
 
     @property
     def client_capabilities(self) -> ClientCapabilities:

@@ -23,6 +23,7 @@ from .journal import Journal
 from .jsonrpc import NonFiniteNumber, Request, encode_error, encode_result
 from .limits import Limits
 from .offload import ThreadPool
+from .principal import Principal
 from .scopes import Scope, ScopeKind
 
 __all__ = ["Connection", "Dispatcher", "Method"]
@@ -120,10 +121,17 @@ class Dispatcher:
         method = self.methods.get(request.method)
         return () if method is None or method.mirrored is None else method.mirrored(request.params)
 
-    def open(self, request: Request, peer: Peer, reply: Reply, received_at: float) -> Exchange:
+    def open(
+        self,
+        request: Request,
+        peer: Peer,
+        reply: Reply,
+        received_at: float,
+        principal: Principal | None = None,
+    ) -> Exchange:
         """A new exchange. The transport starts its :meth:`~.Exchange.run` and forgets it later."""
         self.inflight += 1
-        exchange = Exchange(self, request, peer, reply, received_at)
+        exchange = Exchange(self, request, peer, reply, received_at, principal)
         exchange.method = method = self.methods.get(request.method)
         if method is not None and method.target is not None:
             target = request.params.get(method.target)

@@ -21,6 +21,7 @@ __all__ = [
     "ServerError",
     "ToolError",
     "TrioMcpError",
+    "Unauthorized",
 ]
 
 
@@ -42,6 +43,7 @@ class ErrorCode(IntEnum):
     SHUTTING_DOWN = -31002
     CANCELLED_BY_OPERATOR = -31003
     OVERLOADED = -31004
+    UNAUTHORIZED = -31005
 
 
 class TrioMcpError(Exception):
@@ -75,6 +77,29 @@ class ToolError(TrioMcpError):
     The message goes to the model, so it should say what it could do differently
     (specification: *Tools*, "Error Handling").
     """
+
+
+class Unauthorized(TrioMcpError):
+    """Raise it in ``authenticate`` to refuse a request with a challenge of its own.
+
+    :param challenge: the value of the ``WWW-Authenticate`` header, for example
+        ``'Bearer error="insufficient_scope", scope="books:write"'``.
+    :param status: 401, or 403 for somebody who is known and may not (specification:
+        *Authorization*, "Error Handling").
+    :param message: one sentence for the caller's log.
+
+    Raises ``ValueError`` for what no header can hold, and for another status.
+    """
+
+    def __init__(self, challenge: str, *, status: int = 401, message: str = "Unauthorized") -> None:
+        super().__init__(message)
+        if status not in (401, 403):
+            raise ValueError(f"status must be 401 or 403, not {status!r}")
+        if not (challenge.isascii() and challenge.isprintable() and challenge.strip()):
+            raise ValueError(f"challenge must be printable ASCII, not {challenge!r}")
+        self.challenge = challenge
+        self.status = status
+        self.message = message
 
 
 class ServerError(TrioMcpError):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .dispatch import Dispatcher, Method
     from .eras.base import Era, RequestMetadata
     from .offload import ThreadWork
+    from .principal import Principal
 
 __all__ = ["Exchange", "Outgoing", "Peer", "Reply"]
 
@@ -91,6 +92,7 @@ class Exchange(Lifecycle):
         "metadata",
         "method",
         "peer",
+        "principal",
         "progress",
         "progress_token",
         "received_at",
@@ -101,7 +103,13 @@ class Exchange(Lifecycle):
     )
 
     def __init__(
-        self, core: Dispatcher, request: Request, peer: Peer, reply: Reply, received_at: float
+        self,
+        core: Dispatcher,
+        request: Request,
+        peer: Peer,
+        reply: Reply,
+        received_at: float,
+        principal: Principal | None,
     ) -> None:
         super().__init__()
         self.key = next(_keys)
@@ -110,6 +118,7 @@ class Exchange(Lifecycle):
         self.peer = peer
         self.reply = reply
         self.received_at = received_at
+        self.principal = principal
         self.era: Era | None = None
         self.metadata: RequestMetadata | None = None
         self.method: Method | None = None
@@ -382,6 +391,7 @@ class Exchange(Lifecycle):
             target=self.target[:clip] if self.target is not None else None,
             connection=self.peer.label,
             peer=metadata.client_name(clip) if metadata is not None else None,
+            principal=self.principal.name[:clip] if self.principal is not None else None,
             protocol_version=self.era.version if self.era is not None else None,
             received_at=self.received_at,
             started_at=self._started_at,

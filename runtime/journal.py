@@ -29,12 +29,13 @@ class Record:
     """One request, from its arrival to its end. Times are seconds on Trio's clock.
 
     ``role`` is ``"server"`` for an exchange, ``"client"`` for a call. ``target`` is the name of the
-    tool, where there is one. ``started_at`` is ``None`` if the request ended before its handler
-    began (for a call: before it began to go out). ``cleanup`` is ``None`` unless the request was
-    cancelled: ``"clean"``; ``"error"``, clean-up raised; ``"timed out"``, a ``ctx.cleanup`` block
-    ran into its limit; ``"abandoned"``, a thread ran on after its window. ``late`` may grow after
-    the end, when such a thread finishes. ``delivered`` is ``False`` for a claimed answer whose
-    write failed, ``None`` where there was no answer.
+    tool, where there is one. ``peer`` is what the client calls itself, ``principal`` the name of
+    who it has proved to be, where the application asks for that. ``started_at`` is ``None`` if the
+    request ended before its handler began (for a call: before it began to go out). ``cleanup`` is
+    ``None`` unless the request was cancelled: ``"clean"``; ``"error"``, clean-up raised; ``"timed
+    out"``, a ``ctx.cleanup`` block ran into its limit; ``"abandoned"``, a thread ran on after its
+    window. ``late`` may grow after the end, when such a thread finishes. ``delivered`` is ``False``
+    for a claimed answer whose write failed, ``None`` where there was no answer.
     """
 
     role: Literal["server", "client"]
@@ -44,6 +45,7 @@ class Record:
     target: str | None
     connection: str
     peer: str | None
+    principal: str | None
     protocol_version: str | None
     received_at: float
     started_at: float | None
@@ -77,6 +79,8 @@ class Record:
         """One line for a log."""
         name = printable(f"{self.method} {self.target}" if self.target else self.method)
         parts = [f"{self.role} #{self.key} id={self.request_id!r} {name}: {self.state.value}"]
+        if self.principal is not None:
+            parts.append(f"for {printable(self.principal)}")
         if self.cause is not None:
             parts.append(f"by {self.cause.source.value}")
             if self.cause.reason:

@@ -71,6 +71,8 @@ class Limits:
     """How long a connection may wait for its next request."""
     http_pipeline: int = _count(16)
     """Requests that wait on one connection while one is served; with more it is closed."""
+    authentication: float = _bound(10.0)
+    """How long ``authenticate`` may take for one request; then it is answered 500."""
     http_silence: float = _bound(5.0)
     """How long an answer may keep silent before it becomes an event stream, for proxies."""
     http_keep_alive: float = _bound(15.0)

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import trio
 
-__all__ = ["Listeners", "label_of", "open_listeners"]
+__all__ = ["Listeners", "label_of", "listen", "open_listeners"]
 
 Listeners: TypeAlias = list[trio.SocketListener] | list[trio.SSLListener[trio.SocketStream]]
 
@@ -24,14 +24,19 @@ async def open_listeners(
 
     ``https_compatible`` is that of :class:`trio.SSLStream`: whether TLS may end without a goodbye.
     """
-    listeners = await _listen(host, port)
-    bound: int = listeners[0].socket.getsockname()[1]
+    listeners, bound = await listen(host, port)
     if ssl_context is None:
         return listeners, bound
     return [
         trio.SSLListener(listener, ssl_context, https_compatible=https_compatible)
         for listener in listeners
     ], bound
+
+
+async def listen(host: str, port: int) -> tuple[list[trio.SocketListener], int]:
+    """The same without TLS."""
+    listeners = await _listen(host, port)
+    return listeners, listeners[0].socket.getsockname()[1]
 
 
 async def _listen(host: str, port: int) -> list[trio.SocketListener]:

@@ -18,6 +18,7 @@ from .runtime.errors import (
     ServerError,
     ToolError,
     TrioMcpError,
+    Unauthorized,
 )
 from .runtime.journal import Journal, Record
 from .runtime.lifecycle import CancelCause, CancelSource, LateOutcome, State
@@ -36,16 +37,20 @@ from .runtime.models.content import (
 )
 from .runtime.models.discovery import DiscoverResult
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
+from .runtime.principal import Principal
 from .runtime.progress import ProgressUpdate
 from .runtime.scopes import Scope, ScopeKind
 from .server import Server
 from .transports.framing import Frame, Oversize
+from .transports.http.authentication import Authenticate
+from .transports.http.message import RequestHead
 from .transports.wire import Wire
 
 __all__ = [
     "UNSET",
     "Annotations",
     "AudioContent",
+    "Authenticate",
     "BlobResourceContents",
     "CacheHint",
     "CallCancelled",
@@ -70,10 +75,12 @@ __all__ = [
     "Limits",
     "ListToolsResult",
     "Oversize",
+    "Principal",
     "ProgressUpdate",
     "ProtocolError",
     "ProtocolViolation",
     "Record",
+    "RequestHead",
     "ResourceLink",
     "Scope",
     "ScopeKind",
@@ -88,6 +95,7 @@ __all__ = [
     "ToolCall",
     "ToolError",
     "TrioMcpError",
+    "Unauthorized",
     "UnknownContent",
     "Wire",
     "connect",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import trio
 
@@ -26,11 +26,16 @@ from .runtime.models.base import (
 )
 from .runtime.models.tools import CallToolRequestParams, ToolAnnotations
 from .runtime.scopes import Scope
+from .transports.http.authentication import Authenticate, Authentication
 from .transports.http.endpoint import LOOPBACK, Endpoint
 from .transports.http.native import serve_http
+from .transports.http.service import HttpService
 from .transports.serving import serve_wire
 from .transports.stdio import serve_stdio
 from .transports.wire import StreamWire, Wire
+
+if TYPE_CHECKING:
+    from .transports.http.asgi import AsgiApp
 
 __all__ = ["Server"]
 
@@ -194,6 +199,8 @@ class Server:
         path: str = "/mcp",
         hosts: Sequence[str] = (),
         origins: Sequence[str] = (),
+        authenticate: Authenticate | None = None,
+        challenge: str = "Bearer",
         ssl_context: ssl.SSLContext | None = None,
         task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -205,16 +212,54 @@ class Server:
         :param hosts: names, or ``name:port``, that the ``Host`` header may have, besides ``host``
             and the loopback names; ``"*"`` for any. Others are answered 403.
         :param origins: origins of web pages that may ask, besides those of loopback names.
+        :param authenticate: finds out who asks: called, and awaited if it is async, with the
+            :class:`~trio_mcp.RequestHead` of each request for the endpoint, for at most
+            ``Limits.authentication`` seconds. Returns a :class:`~trio_mcp.Principal`, which is
+            ``ctx.principal`` then, or ``None``: answered 401 before its JSON is looked at. It may
+            raise :class:`~trio_mcp.Unauthorized` with a challenge of its own.
+        :param challenge: the ``WWW-Authenticate`` header of a 401.
         :param ssl_context: serves TLS.
 
         A request is cancelled when its connection ends, or when the client closes its side of it,
         before and after the headers of the answer are out, with cause DISCONNECT (specification:
         *Streamable HTTP*, "Cancellation").
         """
-        endpoint = Endpoint(path, (*LOOPBACK, host, *hosts), tuple(origins))
-        await serve_http(
-            self._core, host, port, endpoint, ssl_context=ssl_context, task_status=task_status
-        )
+        service = self._http_service(path, (host, *hosts), origins, authenticate, challenge)
+        await serve_http(service, host, port, ssl_context=ssl_context, task_status=task_status)
+
+    def asgi(
+        self,
+        *,
+        path: str = "/mcp",
+        hosts: Sequence[str] = (),
+        origins: Sequence[str] = (),
+        authenticate: Authenticate | None = None,
+        challenge: str = "Bearer",
+    ) -> AsgiApp:
+        """The HTTP endpoint as an ASGI 3 application, to be served by Hypercorn's Trio worker:
+        over HTTP/2, or mounted next to another application.
+
+        The parameters are those of :meth:`serve_http`; the name that the server listens on belongs
+        into ``hosts``. ``path`` is below the place where the application is mounted. Under HTTP/2 a
+        reset stream cancels its request and no other. To drain, ``await app.drain()`` before
+        Hypercorn is stopped; Hypercorn by itself waits for ``Config.graceful_timeout`` and then
+        cancels requests, which are answered with cause SHUTDOWN.
+
+        What Hypercorn (0.18) does not allow, and :meth:`serve_http` does:
+
+        - Over HTTP/1.1, a client that leaves is not noticed while bytes of a further request wait
+          behind the one being served, until something has to be written: within
+          ``Limits.http_silence + 2 * Limits.http_keep_alive`` seconds.
+        - A client that reads nothing holds Hypercorn's shutdown, unless the system ends its
+          connection: see the page on wires for the socket option that makes it do so.
+        - After ``Config.keep_alive_max_requests`` requests (1,000) Hypercorn ends an HTTP/2
+          connection with what is in flight on it; set it high.
+        - ``Limits.http_connections``, ``http_head_time`` and ``http_idle_time`` are Hypercorn's
+          business.
+        """
+        from .transports.http.asgi import AsgiApp
+
+        return AsgiApp(self._http_service(path, hosts, origins, authenticate, challenge))
 
     async def serve_websocket(
         self,
@@ -244,6 +289,20 @@ class Server:
         await serve_websocket(
             self._core, host, port, endpoint, ssl_context=ssl_context, task_status=task_status
         )
+
+    def _http_service(
+        self,
+        path: str,
+        hosts: Sequence[str],
+        origins: Sequence[str],
+        authenticate: Authenticate | None,
+        challenge: str,
+    ) -> HttpService:
+        endpoint = Endpoint(path, (*LOOPBACK, *hosts), tuple(origins))
+        authentication = None
+        if authenticate is not None:
+            authentication = Authentication(authenticate, challenge)
+        return HttpService(self._core, endpoint, authentication)
 
     async def serve_wire(self, wire: Wire) -> None:
         """Serve one peer over a wire of your own; see :class:`~trio_mcp.transports.wire.Wire`."""

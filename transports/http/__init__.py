@@ -2,5 +2,6 @@
 
 The endpoint (:mod:`.endpoint`, :mod:`.metadata`, :mod:`.sse`) knows no server; a carrier gives it a
 request's head and body and takes its answer. The native carrier (:mod:`.native`) is HTTP/1.1 on
-Trio streams. Specification: *Streamable HTTP*.
+Trio streams; the ASGI carrier (:mod:`.asgi`) is for Hypercorn (:mod:`.hypercorn`).
+Specification: *Streamable HTTP*.
 """

@@ -23,9 +23,11 @@ __all__ = [
     "Endpoint",
     "Mirrored",
     "answer_error",
+    "head_too_large",
     "health",
     "status_of",
     "too_large",
+    "too_slow",
 ]
 
 HEALTH: Final = "/healthz"
@@ -50,6 +52,7 @@ _STATUS: Final[dict[int, int]] = {
     ErrorCode.SHUTTING_DOWN: 503,
     ErrorCode.CANCELLED_BY_OPERATOR: 503,
     ErrorCode.OVERLOADED: 503,
+    ErrorCode.UNAUTHORIZED: 401,
 }
 
 
@@ -102,8 +105,11 @@ class Endpoint:
         if media_type != "application/json":
             return _refuse(415, "the body must be application/json")
         length = head.get("content-length")
-        if length is not None and int(length) > limits.message_bytes:
-            return too_large(limits)
+        if length is not None:
+            if not (length.isascii() and length.isdecimal() and len(length) < 20):
+                return _refuse(400, "content-length is no number of bytes")
+            if int(length) > limits.message_bytes:
+                return too_large(limits)
         return None
 
     def read(
@@ -160,6 +166,18 @@ def _matches(host: re.Match[str], allowed: Sequence[str]) -> bool:
 
 def too_large(limits: Limits) -> Answer:
     return _refuse(413, f"the body is longer than message_bytes={limits.message_bytes}")
+
+
+def too_slow(part: str) -> Answer:
+    return _refuse(408, f"its {part} took too long")
+
+
+def head_too_large(limits: Limits) -> Answer:
+    return _refuse(
+        431,
+        "its head, its trailers or the head of a chunk are longer than "
+        f"http_head_bytes={limits.http_head_bytes}",
+    )
 
 
 def health(*, draining: bool) -> Answer:

@@ -16,7 +16,7 @@ import httptools
 
 from ...runtime.errors import ErrorCode, ProtocolError
 from ...runtime.limits import Limits
-from .endpoint import answer_error, too_large
+from .endpoint import answer_error, head_too_large, too_large, too_slow
 from .message import Answer, RequestHead
 
 __all__ = ["CONTINUE", "Continue", "Incoming", "Whole"]
@@ -91,7 +91,7 @@ class Incoming:
         else:
             self._unseen += len(data)
         if self._unseen > self._limits.http_head_bytes:
-            self._refuse(_head_too_large(self._limits))
+            self._refuse(head_too_large(self._limits))
 
     def _parse(self, data: bytes | bytearray) -> None:
         try:
@@ -132,10 +132,7 @@ class Incoming:
         """The patience is over. ``False``: between two requests, where nobody is to be told."""
         if self.stage is None:
             return False
-        error = ProtocolError(
-            ErrorCode.INVALID_REQUEST, f"Invalid request: its {self.stage} took too long"
-        )
-        self._refuse(answer_error(error, status=408, close=True))
+        self._refuse(too_slow(self.stage))
         return True
 
     def _refuse(self, answer: Answer) -> None:
@@ -174,7 +171,7 @@ class Incoming:
         self._enter("body")
         size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
         if size > self._limits.http_head_bytes:
-            self._refuse(_head_too_large(self._limits))
+            self._refuse(head_too_large(self._limits))
             return
         version = self._parser.get_http_version()
         if version not in ("1.0", "1.1"):
@@ -225,15 +222,6 @@ class Incoming:
 def _bad(why: str) -> Answer:
     error = ProtocolError(ErrorCode.INVALID_REQUEST, f"Invalid request: {why}")
     return answer_error(error, status=400, close=True)
-
-
-def _head_too_large(limits: Limits) -> Answer:
-    error = ProtocolError(
-        ErrorCode.INVALID_REQUEST,
-        "Invalid request: its head, its trailers or the head of a chunk are longer than "
-        f"http_head_bytes={limits.http_head_bytes}",
-    )
-    return answer_error(error, status=431, close=True)
 
 
 def _too_many(limits: Limits) -> Answer:

@@ -1,0 +1,359 @@
+"""The ASGI carrier: the endpoint as an ASGI 3 application, for Hypercorn's Trio worker.
+
+A carrier of this kind shows no connections: each request is served by itself, inside the server's
+own call for it. So it works mounted below another application, with or without lifespan events.
+
+A request is shielded from the server's cancellation, which is how Hypercorn ends: that becomes
+cause SHUTDOWN, as everywhere, and ``trio.Cancelled`` goes on behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from http import HTTPStatus
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+import trio
+
+from ...runtime.exchange import Exchange
+from ...runtime.groups import leaf_of
+from ...runtime.lifecycle import CancelSource
+from ...runtime.principal import Principal
+from ...runtime.scopes import Scope, ScopeKind
+from .authentication import Authentication
+from .clockwork import Clockwork
+from .endpoint import answer_error, head_too_large, status_of, too_large, too_slow
+from .message import Answer, RequestHead
+from .reply import HttpReply
+from .service import HttpService
+
+__all__ = ["AsgiApp"]
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+
+class AsgiApp:
+    """What :meth:`~trio_mcp.Server.asgi` returns."""
+
+    def __init__(self, service: HttpService) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if not trio.lowlevel.in_trio_task():
+            raise RuntimeError(
+                "this application runs on Trio: serve it with Hypercorn's Trio worker "
+                "(hypercorn.trio.serve, or hypercorn --worker-class trio)"
+            )
+        self._service.core.enter_run()
+        kind = scope["type"]
+        if kind == "http":
+            await _Request(self._service, scope, receive, send).serve()
+        elif kind == "lifespan":
+            await self._live(receive, send)
+        elif kind == "websocket":
+            await receive()
+            await send({"type": "websocket.close"})  # not accepted: status 403
+        else:
+            raise ValueError(f"an ASGI application for http and lifespan, not for {kind!r}")
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        self._service.draining = False
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.drain()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def drain(self) -> None:
+        """Refuse new requests with status 503, let those in flight finish within ``Limits.drain``
+        seconds, cancel the rest with cause SHUTDOWN; bounded. May be called again.
+
+        Call it before the server is stopped, so that clients get answers. The end of the lifespan
+        calls it too, but with Hypercorn that comes after its connections have ended.
+        """
+        await self._service.drain()
+        await self._service.shut_down()
+
+
+class _Request:
+    """One request. A :class:`~.service.Served`, and the :class:`~.reply.Sink` of its stream."""
+
+    def __init__(self, service: HttpService, scope: Message, receive: Receive, send: Send) -> None:
+        self._multiplexed = not scope["http_version"].startswith("1")
+        self.label = _label_of(scope)
+        self._service = service
+        self._limits = service.core.limits
+        self._head = _head_of(scope, self.label)
+        self._receive_message = receive
+        self._send_message = send
+        self._nursery: trio.Nursery
+        self._clockwork: Clockwork
+        self._identifying = trio.CancelScope()
+        self._sending = trio.CancelScope()
+        self._exchange: Exchange | None = None
+        self._lost: CancelSource | None = None
+        self._draining = False
+        self._finishing = False
+        self._answered = False
+        self._began_at = trio.current_time()
+
+    async def serve(self) -> None:
+        body: bytearray | Answer | None = self._check_head()
+        if body is None:
+            body = await self._read_body()
+        if isinstance(body, Answer):
+            await self._refuse(body)
+        elif body is not None:
+            self._service.enter(self)
+            try:
+                await self._serve_watched(body)
+            finally:
+                self._service.leave(self)
+
+    # The request ----------------------------------------------------------------------------------
+
+    def _check_head(self) -> Answer | None:
+        size = sum(len(name) + len(value) + 4 for name, value in self._head.headers)
+        if size + len(self._head.path) > self._limits.http_head_bytes:
+            return head_too_large(self._limits)
+        return self._service.check_head(self._head)
+
+    async def _read_body(self) -> bytearray | Answer | None:
+        """The body, an answer to what is none, or ``None``: the client has left."""
+        limits = self._limits
+        body = bytearray()
+        with trio.move_on_after(limits.http_body_time):
+            while True:
+                message = await self._receive_message()
+                if message["type"] != "http.request":
+                    return None
+                body += message.get("body", b"")
+                if len(body) > limits.message_bytes:
+                    return too_large(limits)
+                if not message.get("more_body", False):
+                    return body
+        return too_slow("body")
+
+    async def _refuse(self, answer: Answer) -> None:
+        """Answer a request whose body has not been read to its end.
+
+        Over HTTP/2 it is read before the answer ends, in bounds, to nowhere: Hypercorn would give
+        up the whole connection if parts of it came later.
+        """
+        if not self._multiplexed:
+            await self._answer(answer)
+            return
+        body = b"" if answer.bare else answer.body
+        await self.begin(HTTPStatus(answer.status), tuple(answer.head()))
+        await self.send(body)
+        with trio.move_on_after(self._limits.http_body_time):
+            while (await self._receive_message()).get("more_body", False):
+                pass
+        await self.end()
+
+    # The watch ------------------------------------------------------------------------------------
+
+    async def _serve_watched(self, body: bytearray) -> None:
+        try:
+            async with trio.open_nursery() as watching:
+                watching.start_soon(self._watch)
+                with trio.CancelScope(shield=True):  # as long as a shutdown may take
+                    async with trio.open_nursery() as self._nursery:
+                        self._clockwork = Clockwork(self._nursery, self._limits)
+                        self._nursery.start_soon(self._clockwork.break_silences)
+                        await self._serve_request(body)
+                        self._nursery.cancel_scope.cancel("answered")
+                self._answered = True
+                watching.cancel_scope.cancel("answered")
+        except BaseExceptionGroup as group:
+            raise leaf_of(group) from None
+
+    async def _watch(self) -> None:
+        """Hear that the client has left, or feel that the server is being stopped."""
+        try:
+            message = await self._receive_message()
+        except Exception:
+            self._end(CancelSource.DISCONNECT)
+            raise
+        except BaseException:
+            if not self._answered:
+                self.drain()
+                self.shut_down()
+            raise
+        self._end(CancelSource.DISCONNECT)
+        if message["type"] != "http.disconnect":
+            raise RuntimeError(
+                f"{message['type']!r} instead of 'http.disconnect' after the whole body: something "
+                "between this application and its server hides when clients leave"
+            )
+
+    def _end(self, source: CancelSource) -> None:
+        """The client is gone, or as good as gone; or it has all it is to have, which is the same
+        to Hypercorn."""
+        if self._finishing and source is CancelSource.DISCONNECT:
+            return
+        if self._lost is None:
+            self._lost = source
+        self._identifying.cancel(source.value)
+        self._sending.cancel(source.value)
+        if self._exchange is not None:
+            self._exchange.cancel(source)
+
+    def drain(self) -> None:
+        self._draining = True
+        self._sending.deadline = min(
+            self._sending.deadline, trio.current_time() + self._limits.drain
+        )
+
+    def shut_down(self) -> None:
+        self._identifying.cancel("shutting down")
+        if self._exchange is not None:
+            self._exchange.cancel(CancelSource.SHUTDOWN)
+
+    # The answer -----------------------------------------------------------------------------------
+
+    async def _serve_request(self, body: bytearray) -> None:
+        service = self._service
+        principal = None
+        if service.authentication is not None:
+            verdict = await self._identify(service.authentication)
+            if isinstance(verdict, Answer):
+                await self._answer(verdict)
+                return
+            principal = verdict
+        request = service.read(self._head, body)
+        if isinstance(request, Answer):
+            await self._answer(request)
+            return
+        now = trio.current_time()
+        reply = HttpReply(self._clockwork.pacer, self._open_stream, now)
+        exchange = self._exchange = service.core.open(request, self, reply, now, principal)
+        self._clockwork.replies.add(reply)
+        await exchange.run()
+        self._clockwork.replies.discard(reply)  # from here on it is never silent
+        if self._lost is not None:
+            reply.fall_silent()
+        if reply.streamed is not None:
+            await reply.streamed.wait()
+        else:
+            await self._answer_with(exchange, reply)
+
+    async def _identify(self, authentication: Authentication) -> Principal | Answer:
+        with self._identifying:
+            return await authentication.identify(self._head, self._limits)
+        return answer_error(self._service.core.shutting_down())  # if anybody is there to hear it
+
+    async def _answer_with(self, exchange: Exchange, reply: HttpReply) -> None:
+        frame = reply.take()
+        if frame is None:
+            return  # cancelled: nothing more is said
+        headers = (("content-type", "application/json"), ("content-length", str(len(frame))))
+        delivered = False
+        try:
+            delivered = await self._respond(status_of(exchange.error_code), headers, frame)
+        finally:
+            exchange.written(delivered)
+
+    async def _answer(self, answer: Answer) -> None:
+        headers = answer.head()
+        if answer.close and not self._multiplexed:
+            headers = (*headers, ("connection", "close"))
+        await self._respond(answer.status, headers, b"" if answer.bare else answer.body)
+
+    async def _respond(self, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> bool:
+        await self.begin(HTTPStatus(status), tuple(headers))
+        return await self._finish(body)
+
+    # An event stream ------------------------------------------------------------------------------
+
+    def _open_stream(self, reply: HttpReply) -> None:
+        self._nursery.start_soon(self._stream_events, reply)
+
+    async def _stream_events(self, reply: HttpReply) -> None:
+        try:
+            await reply.stream(self)
+        finally:
+            assert reply.streamed is not None
+            reply.streamed.set()
+
+    async def begin(self, status: HTTPStatus, headers: tuple[tuple[str, str], ...]) -> None:
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        await self._send({"type": "http.response.start", "status": int(status), "headers": encoded})
+
+    async def send(self, data: bytes) -> bool:
+        return await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self) -> None:
+        await self._finish(b"")
+
+    async def _finish(self, body: bytes) -> bool:
+        self._finishing = self._lost is None
+        return await self._send({"type": "http.response.body", "body": body})
+
+    async def _send(self, message: Message) -> bool:
+        """Whether the server has taken it, in time."""
+        if self._lost is not None:
+            return False
+        limit = self._limits.drain if self._draining else self._limits.stall
+        with trio.move_on_after(limit) as scope:
+            self._sending = scope
+            try:
+                await self._send_message(message)
+            except OSError:
+                self._end(CancelSource.DISCONNECT)
+                return False
+        if scope.cancelled_caught:
+            self._end(CancelSource.STALLED)  # unless it is gone
+        return self._lost is None
+
+    # What the exchange and the scope tree ask (Peer, Connection) ----------------------------------
+
+    def forget(self, exchange: Exchange) -> None:
+        self._service.core.close()
+
+    def scope(self) -> Scope:
+        exchange = self._exchange
+        return Scope(
+            kind=ScopeKind.CONNECTION,
+            label=self.label,
+            state="draining" if self._draining else "serving",
+            age=trio.current_time() - self._began_at,
+            children=() if exchange is None or exchange.ended else (exchange.scope(),),
+        )
+
+
+def _label_of(scope: Message) -> str:
+    version = scope["http_version"]
+    kind = "http" if version.startswith("1") else f"http/{version}"
+    client = scope.get("client")
+    return kind if client is None else f"{kind} {client[0]}:{client[1]}"
+
+
+def _head_of(scope: Message, peer: str) -> RequestHead:
+    return RequestHead(
+        scope["method"],
+        _path_of(scope),
+        tuple(
+            (name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t"))
+            for name, value in scope["headers"]
+        ),
+        peer,
+    )
+
+
+def _path_of(scope: Message) -> str:
+    """The path below the place where the application is mounted.
+
+    Some frameworks leave the mount point in ``path``, as the ASGI specification asks, others take
+    it out; ``raw_path`` is what came in either case.
+    """
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    raw: bytes | None = scope.get("raw_path")
+    mounted = root and path.startswith(root)
+    if mounted and (raw is None or unquote(raw.partition(b"?")[0].decode("latin-1")) == path):
+        return path[len(root) :] or "/"
+    return path

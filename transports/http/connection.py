@@ -1,0 +1,334 @@
+"""One connection of the native carrier: its reader, its queue, and the exchange being served.
+
+It is always read, also while one of its requests is being served: so a close is seen at once,
+whatever waits in front of it. Requests that come early wait in a bounded queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Final
+
+import trio
+
+from ...runtime.exchange import Exchange
+from ...runtime.lifecycle import CancelSource
+from ...runtime.principal import Principal
+from ...runtime.scopes import Scope, ScopeKind
+from ..listening import label_of
+from .authentication import Authentication
+from .clockwork import Clockwork
+from .endpoint import status_of
+from .incoming import Continue, Incoming, Whole
+from .message import Answer, RequestHead
+from .reply import HttpReply
+from .service import HttpService
+
+__all__ = ["HttpConnection"]
+
+CHUNK: Final = 64 * 1024
+
+
+class HttpConnection:
+    """See the module. A :class:`~.service.Served`, and the :class:`~.reply.Sink` of its stream."""
+
+    def __init__(self, service: HttpService, clockwork: Clockwork, stream: trio.abc.Stream) -> None:
+        self.label = label_of(stream, "http")
+        self._service = service
+        self._clockwork = clockwork
+        self._limits = service.core.limits
+        self._stream = stream
+        self._incoming = Incoming(service.check_head, self._limits, self.label)
+        self._reading = trio.CancelScope()
+        self._patience = trio.CancelScope()
+        self._identifying = trio.CancelScope()
+        self._sending = trio.CancelScope()
+        self._arrived = trio.Event()
+        self._gone = trio.Event()
+        self._keep = True
+        self._chunked = True
+        self._lost: CancelSource | None = None
+        self._draining = service.draining
+        self._expecting = service.draining  # it came to hear that, or to ask for our health
+        self._current: Exchange | None = None
+        self._began_at = self._idle_since = self._stage_since = trio.current_time()
+        self._stages = 0
+        self._nursery: trio.Nursery
+
+    async def run(self) -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                if await self._shake_hands():
+                    nursery.start_soon(self._read)
+                    await self._serve()
+                    await self._linger()
+                nursery.cancel_scope.cancel("the connection has ended")
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + self._limits.drain):
+                try:
+                    await self._stream.aclose()
+                except (trio.BrokenResourceError, OSError):
+                    pass
+
+    # Ending ---------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Serve what is being served, nothing more; a request that is just coming is refused."""
+        self._draining = True
+        self._expecting = self._incoming.stage is not None
+        self._sending.deadline = min(
+            self._sending.deadline, trio.current_time() + self._limits.drain
+        )
+        self._arrived.set()
+
+    def shut_down(self) -> None:
+        """The drain limit has passed."""
+        self._expecting = False
+        self._arrived.set()
+        self._identifying.cancel("shutting down")
+        if self._current is not None:
+            self._current.cancel(CancelSource.SHUTDOWN)
+
+    def _end(self, source: CancelSource) -> None:
+        """The peer is gone, or as good as gone."""
+        if self._lost is None:
+            self._lost = source
+        self._arrived.set()
+        self._identifying.cancel(source.value)
+        self._sending.cancel(source.value)
+        if self._current is not None:
+            self._current.cancel(source)
+
+    async def _linger(self) -> None:
+        """Let the peer read our last answer, although it may still be sending."""
+        if self._lost is not None:
+            return
+        with trio.move_on_after(self._limits.drain):
+            try:
+                if isinstance(self._stream, trio.SSLStream):
+                    await self._linger_with_tls(self._stream)
+                elif isinstance(self._stream, trio.SocketStream):
+                    await self._stream.send_eof()
+                    await self._gone.wait()
+            except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+                pass
+
+    async def _linger_with_tls(self, stream: trio.SSLStream[trio.SocketStream]) -> None:
+        transport = stream.transport_stream
+        self._reading.cancel("the connection says goodbye")
+        await self._gone.wait()
+        try:
+            await stream.unwrap()
+        except trio.BrokenResourceError:  # the peer still sends; but our goodbye is out
+            while await transport.receive_some(CHUNK):
+                pass
+
+    # Reading --------------------------------------------------------------------------------------
+
+    async def _shake_hands(self) -> bool:
+        """With TLS; whether that went well."""
+        if isinstance(self._stream, trio.SSLStream):
+            with trio.move_on_after(self._limits.http_head_time) as scope:
+                try:
+                    await self._stream.do_handshake()
+                except (trio.BrokenResourceError, OSError):
+                    return False
+            return not scope.cancelled_caught
+        return True
+
+    async def _read(self) -> None:
+        with self._reading:
+            while True:
+                with trio.CancelScope() as self._patience:
+                    await self._read_until_gone()
+                if not self._patience.cancelled_caught or not self._incoming.time_out():
+                    break
+                self._arrived.set()  # the refusal; go on reading, to see the end
+            self._end(CancelSource.DISCONNECT)
+        self._gone.set()
+
+    async def _read_until_gone(self) -> None:
+        incoming = self._incoming
+        while True:
+            self._be_patient()
+            try:
+                data = await self._stream.receive_some(CHUNK)
+            except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+                return
+            if not data:
+                return
+            incoming.feed(data)
+            if incoming:
+                self._arrived.set()
+
+    def _be_patient(self) -> None:
+        """A stage of a request has its time from its begin, however often bytes come."""
+        incoming = self._incoming
+        if incoming.stages != self._stages:
+            self._stages, self._stage_since = incoming.stages, trio.current_time()
+        since = self._stage_since
+        if incoming.stage is None:
+            since = max(since, self._idle_since)
+        self._patience.deadline = since + incoming.patience(busy=self._current is not None)
+
+    # Serving --------------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        incoming = self._incoming
+        while self._lost is None:
+            if not incoming:
+                if self._draining and not self._expecting:
+                    return
+                self._arrived = trio.Event()
+                await self._arrived.wait()
+                continue
+            item = incoming.take()
+            if isinstance(item, Continue):
+                await self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
+                continue
+            if isinstance(item, Answer):
+                await self._answer(item, keep=not item.close)
+                if item.close:
+                    return
+            elif not await self._serve_request(item):
+                return
+
+    async def _serve_request(self, item: Whole) -> bool:
+        """Serve one request; whether the connection may go on."""
+        service, replies = self._service, self._clockwork.replies
+        keep = item.keep_alive and not self._draining
+        principal = None
+        if service.authentication is not None:
+            verdict = await self._identify(service.authentication, item.head)
+            if verdict is None:
+                return False
+            if isinstance(verdict, Answer):
+                await self._answer(verdict, keep=keep)
+                return keep
+            principal = verdict
+        request = service.read(item.head, item.body)
+        if isinstance(request, Answer):
+            await self._answer(request, keep=keep)
+            return keep
+        now = trio.current_time()
+        reply = HttpReply(self._clockwork.pacer, self._open_stream, now)
+        exchange = self._current = service.core.open(request, self, reply, now, principal)
+        self._keep, self._chunked = keep and item.chunked, item.chunked
+        replies.add(reply)
+        self._be_patient()
+        try:
+            await exchange.run()
+            replies.discard(reply)  # from here on it is never silent
+            if self._lost is not None:
+                reply.fall_silent()
+            if reply.streamed is not None:
+                await reply.streamed.wait()
+                keep = self._keep
+            else:
+                keep = await self._answer_with(exchange, reply, keep=keep and not self._draining)
+        finally:
+            replies.discard(reply)
+            self._current = None
+            self._idle_since = trio.current_time()
+        self._be_patient()
+        return keep and self._lost is None
+
+    async def _identify(
+        self, authentication: Authentication, head: RequestHead
+    ) -> Principal | Answer | None:
+        """Who asks, or what to say to nobody; ``None`` if the connection ends meanwhile."""
+        with trio.CancelScope() as self._identifying:
+            if self._lost is None:
+                return await authentication.identify(head, self._limits)
+        return None
+
+    async def _answer_with(self, exchange: Exchange, reply: HttpReply, *, keep: bool) -> bool:
+        frame = reply.take()
+        if frame is None:
+            return False  # cancelled: nothing more is said, and the connection is over
+        status = status_of(exchange.error_code)
+        headers = [("content-type", "application/json"), ("content-length", str(len(frame)))]
+        head = self._head(status, headers, keep=keep)
+        delivered = False
+        try:
+            delivered = await self._send(head + frame)
+        finally:
+            exchange.written(delivered)
+        return keep and delivered
+
+    async def _answer(self, answer: Answer, *, keep: bool) -> None:
+        body = b"" if answer.bare else answer.body
+        await self._send(self._head(answer.status, answer.head(), keep=keep) + body)
+
+    # An event stream (a Sink) ---------------------------------------------------------------------
+
+    def _open_stream(self, reply: HttpReply) -> None:
+        self._nursery.start_soon(self._stream_events, reply)
+
+    async def _stream_events(self, reply: HttpReply) -> None:
+        try:
+            await reply.stream(self)
+        finally:
+            assert reply.streamed is not None
+            reply.streamed.set()
+
+    async def begin(self, status: HTTPStatus, headers: tuple[tuple[str, str], ...]) -> None:
+        framing = (("transfer-encoding", "chunked"),) if self._chunked else ()
+        await self._send(self._head(status, (*headers, *framing), keep=self._keep))
+
+    async def send(self, data: bytes) -> bool:
+        if self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        return await self._send(data)
+
+    async def end(self) -> None:
+        if self._chunked and self._lost is None:
+            await self._send(b"0\r\n\r\n")
+
+    # Writing --------------------------------------------------------------------------------------
+
+    def _head(self, status: int, headers: Iterable[tuple[str, str]], *, keep: bool) -> bytes:
+        lines = [
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+            f"date: {self._clockwork.date()}",
+        ]
+        lines += [f"{name}: {value}" for name, value in headers]
+        if not keep:
+            lines.append("connection: close")
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+    async def _send(self, data: bytes) -> bool:
+        """Whether all of it was taken by the peer's side, in time."""
+        view = memoryview(data)
+        for start in range(0, len(data), CHUNK):
+            if self._lost is not None:
+                return False
+            limit = self._limits.drain if self._draining else self._limits.stall
+            with trio.move_on_after(limit) as scope:
+                self._sending = scope
+                try:
+                    await self._stream.send_all(view[start : start + CHUNK])
+                except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+                    self._end(CancelSource.DISCONNECT)
+                    return False
+            if scope.cancelled_caught:
+                self._end(CancelSource.STALLED)  # unless it is gone
+                return False
+        return True
+
+    # What the exchange and the scope tree ask (Peer, Connection) ----------------------------------
+
+    def forget(self, exchange: Exchange) -> None:
+        self._service.core.close()
+
+    def scope(self) -> Scope:
+        current = self._current
+        return Scope(
+            kind=ScopeKind.CONNECTION,
+            label=self.label,
+            state="draining" if self._draining else "serving",
+            age=trio.current_time() - self._began_at,
+            children=() if current is None else (current.scope(),),
+        )

@@ -1,0 +1,103 @@
+"""The endpoint at work: what its requests have in common, whatever carries their bytes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import attrs
+import trio
+
+from ...runtime.dispatch import Connection, Dispatcher
+from ...runtime.jsonrpc import Request
+from .authentication import Authentication
+from .endpoint import HEALTH, Endpoint, answer_error, health
+from .message import Answer, RequestHead
+
+__all__ = ["HttpService", "Served"]
+
+
+class Served(Connection, Protocol):
+    """A connection of a carrier, or one request where a carrier shows no connections."""
+
+    def drain(self) -> None:
+        """Finish what is being served, begin nothing more."""
+
+    def shut_down(self) -> None:
+        """The drain limit has passed: cancel what is still being served."""
+
+
+class HttpService:
+    """One endpoint of one server. ``draining``: nothing more is begun."""
+
+    def __init__(
+        self, core: Dispatcher, endpoint: Endpoint, authentication: Authentication | None
+    ) -> None:
+        self.core = core
+        self.endpoint = endpoint
+        self.authentication = authentication
+        self.draining = False
+        self._served: set[Served] = set()
+        self._emptied = trio.Event()
+
+    # Requests -------------------------------------------------------------------------------------
+
+    def check_head(self, head: RequestHead) -> Answer | None:
+        """The answer to a request that needs no body; ``None`` for the others."""
+        if head.path == HEALTH and head.method in ("GET", "HEAD"):
+            answer: Answer | None = health(draining=self.draining)
+        else:
+            answer = self.endpoint.check_head(head, self.core.limits)
+        if answer is not None and head.method == "HEAD":
+            return attrs.evolve(answer, bare=True)
+        return answer
+
+    def read(self, head: RequestHead, body: bytes | bytearray) -> Request | Answer:
+        """The request in a body, admitted; or the answer to what is none, or not now."""
+        core = self.core
+        request = self.endpoint.read(head, body, core.limits, core.mirrored)
+        if isinstance(request, Answer):
+            return request
+        refusal = core.admit()
+        if refusal is None and self.draining:
+            refusal = core.shutting_down()
+        if refusal is None:
+            return request
+        refusal.request_id = request.id
+        return answer_error(refusal)
+
+    # Who is being served --------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def enter(self, served: Served) -> None:
+        self._served.add(served)
+        self.core.connections.add(served)
+
+    def leave(self, served: Served) -> None:
+        self._served.discard(served)
+        self.core.connections.discard(served)
+        if not self._served:
+            self._emptied.set()
+
+    async def drain(self) -> None:
+        """Until nothing is being served any more, or for ``Limits.drain``: new requests are
+        answered 503 meanwhile."""
+        self.draining = True
+        for served in list(self._served):
+            served.drain()
+        with trio.move_on_after(self.core.limits.drain):
+            await self._until_empty()
+
+    async def shut_down(self) -> None:
+        """Cancel what is still being served, with cause SHUTDOWN, and see it end, in bounds."""
+        limits = self.core.limits
+        for served in list(self._served):
+            served.shut_down()
+        with trio.move_on_after(limits.drain + limits.longest_cleanup):
+            await self._until_empty()
+
+    async def _until_empty(self) -> None:
+        while self._served:
+            self._emptied = trio.Event()
+            await self._emptied.wait()
