@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 
 __all__ = ["Principal"]
+
+
+def _names(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(names)
 
 
 @attrs.frozen
@@ -22,5 +26,5 @@ class Principal:
     """
 
     name: str = attrs.field(validator=attrs.validators.instance_of(str))
-    scopes: frozenset[str] = attrs.field(default=frozenset(), converter=frozenset)
+    scopes: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
     claims: Mapping[str, Any] = attrs.field(factory=dict, repr=False)

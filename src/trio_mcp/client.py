@@ -376,6 +376,8 @@ class Client:
                 f"address, or one of a revision before {VERSION}, which this client does not speak"
             ) from error
         except ServerError as error:
+            if error.code == ErrorCode.UNAUTHORIZED:
+                raise
             supported = _supported(error)
             if error.code != ErrorCode.UNSUPPORTED_PROTOCOL_VERSION:
                 raise IncompatibleServer(

@@ -19,7 +19,7 @@ from ...runtime.scopes import Scope, ScopeKind
 from ..listening import label_of
 from .authentication import Authentication
 from .clockwork import Clockwork
-from .endpoint import status_of
+from .endpoint import answer_error, status_of
 from .incoming import Continue, Incoming, Whole
 from .message import Answer, RequestHead
 from .reply import HttpReply
@@ -202,11 +202,9 @@ class HttpConnection:
         principal = None
         if service.authentication is not None:
             verdict = await self._identify(service.authentication, item.head)
-            if verdict is None:
-                return False
             if isinstance(verdict, Answer):
                 await self._answer(verdict, keep=keep)
-                return keep
+                return keep and self._lost is None
             principal = verdict
         request = service.read(item.head, item.body)
         if isinstance(request, Answer):
@@ -237,12 +235,11 @@ class HttpConnection:
 
     async def _identify(
         self, authentication: Authentication, head: RequestHead
-    ) -> Principal | Answer | None:
-        """Who asks, or what to say to nobody; ``None`` if the connection ends meanwhile."""
+    ) -> Principal | Answer:
+        """Who asks, or what to say to nobody."""
         with trio.CancelScope() as self._identifying:
-            if self._lost is None:
-                return await authentication.identify(head, self._limits)
-        return None
+            return await authentication.identify(head, self._limits)
+        return answer_error(self._service.core.shutting_down())  # if anybody is there to hear it
 
     async def _answer_with(self, exchange: Exchange, reply: HttpReply, *, keep: bool) -> bool:
         frame = reply.take()
