@@ -104,10 +104,11 @@ class TypeScriptSdk:
                 assert await process.wait() == 0
 
     @asynccontextmanager
-    async def server(self) -> AsyncGenerator[TheirServer, None]:
-        """Their server, on a port of 127.0.0.1."""
+    async def server(self, **options: Any) -> AsyncGenerator[TheirServer, None]:
+        """Their server, on a port of 127.0.0.1; ``options`` are those of ``createMcpHandler``."""
         server = TheirServer()
-        async with _launched(self.command("server.mjs"), server.hear) as process:
+        command = self.command("server.mjs", json.dumps(options))
+        async with _launched(command, server.hear) as process:
             server.process = process
             await until(lambda: server.port, timeout=_STEP_SECONDS)
             yield server

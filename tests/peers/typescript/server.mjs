@@ -1,4 +1,7 @@
-// A server on the official TypeScript SDK: Streamable HTTP on 127.0.0.1, or with `--stdio` a child.
+// A server on the official TypeScript SDK, over Streamable HTTP on 127.0.0.1 or over stdio.
+//
+//     node server.mjs '{"responseMode": "sse"}'    with options of the SDK's createMcpHandler
+//     node server.mjs --stdio
 //
 // It is put together as the SDK's documentation says for `node:http`: a factory of servers, one for
 // each request, behind `createMcpHandler`, `toNodeHandler` and the guards of a local server. It
@@ -24,7 +27,7 @@ import { createMcpHandler, McpServer } from '@modelcontextprotocol/server';
 import { serveStdio } from '@modelcontextprotocol/server/stdio';
 import * as z from 'zod';
 
-const overStdio = process.argv.includes('--stdio');
+const overStdio = process.argv[2] === '--stdio';
 
 function note(line) {
     (overStdio ? process.stderr : process.stdout).write(line + '\n');
@@ -85,7 +88,7 @@ function makeServer() {
 if (overStdio) {
     serveStdio(makeServer);
 } else {
-    const handle = toNodeHandler(createMcpHandler(makeServer));
+    const handle = toNodeHandler(createMcpHandler(makeServer, JSON.parse(process.argv[2] ?? '{}')));
     const validHost = localhostHostValidation();
     const validOrigin = localhostOriginValidation();
     const http = createServer((request, response) => {
