@@ -48,6 +48,8 @@ _INSTALL += ["--prefer-offline", "--no-update-notifier", "--fetch-timeout=30000"
 _INSTALL_SECONDS = 120
 _STEP_SECONDS = 20
 """How long one step of a peer may take, its launch for one."""
+_LIFE_SECONDS = 60
+"""How long a peer may run: so long at most hangs a test that waits for what never comes."""
 
 
 def install(folder: Path) -> TypeScriptSdk:
@@ -122,17 +124,21 @@ class TypeScriptSdk:
 async def _launched(
     command: Sequence[str], hear: Callable[[str], None]
 ) -> AsyncGenerator[trio.Process, None]:
-    """A process whose lines go to ``hear``; killed on leaving if it still runs."""
+    """A process whose lines go to ``hear``; killed on leaving if it still runs.
+
+    Raises ``trio.TooSlowError`` if the block takes longer than a minute.
+    """
     process = await trio.lowlevel.open_process(
         list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_hear, process.stdout, hear)
-            yield process
-            nursery.cancel_scope.cancel("the test is over")
+        with trio.fail_after(_LIFE_SECONDS):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_hear, process.stdout, hear)
+                yield process
+                nursery.cancel_scope.cancel("the test is over")
     finally:
         with trio.CancelScope(shield=True):
             if process.returncode is None:
