@@ -33,6 +33,7 @@ from tests.peers.raw import call, cancel, request, text_of, until
 from tests.peers.raw_http import HttpPeer, Response, event_in, post
 
 from trio_mcp import CancelSource, Context, ErrorCode, Limits, Record, State
+from trio_mcp.transports.http.direct import DirectSocket
 
 MEBIBYTE = 1024 * 1024
 
@@ -170,14 +171,13 @@ def open_descriptors() -> int:
 async def test_an_answer_is_one_json_body_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as service, service.connect() as peer:
         writes: list[bytes] = []
-        send_all = trio.SocketStream.send_all
+        write_now = DirectSocket.write
 
-        async def record(stream: trio.SocketStream, data: Any) -> None:
-            if stream is not peer.stream:
-                writes.append(bytes(data))
-            await send_all(stream, data)
+        def record(socket: DirectSocket, data: bytes) -> int:
+            writes.append(data)
+            return write_now(socket, data)
 
-        monkeypatch.setattr(trio.SocketStream, "send_all", record)
+        monkeypatch.setattr(DirectSocket, "write", record)
         answer = await peer.ask(call(7, "echo", text="é\u2028"))
         assert answer.status == 200
         assert answer.json["id"] == 7

@@ -1,8 +1,9 @@
-"""What the replies of one carrier share that goes by time: silences, paced progress, the date."""
+"""What the replies of one carrier share that goes by time: silences, progress, dates."""
 
 from __future__ import annotations
 
 from email.utils import formatdate
+from http import HTTPStatus
 
 import trio
 
@@ -20,7 +21,7 @@ class Clockwork:
         self.pacer = Pacer(nursery)
         self.replies: set[HttpReply] = set()
         self._limits = limits
-        self._date = ""
+        self._openings: dict[int, bytes] = {}
         self._dated_at = float("-inf")
 
     async def break_silences(self) -> None:
@@ -32,10 +33,15 @@ class Clockwork:
             for reply in list(self.replies):
                 reply.break_silence(now, limits.http_silence, limits.http_keep_alive)
 
-    def date(self) -> str:
-        """The ``Date`` header, made once a second."""
+    def opening(self, status: int) -> bytes:
+        """Status line and ``Date`` header, made once a second."""
         now = trio.current_time()
         if now - self._dated_at >= 1:
             self._dated_at = now
-            self._date = formatdate(usegmt=True)
-        return self._date
+            self._openings.clear()
+        opening = self._openings.get(status)
+        if opening is None:
+            line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
+            opening = f"{line}\r\ndate: {formatdate(usegmt=True)}\r\n".encode()
+            self._openings[status] = opening
+        return opening

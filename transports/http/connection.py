@@ -19,6 +19,7 @@ from ...runtime.scopes import Scope, ScopeKind
 from ..listening import label_of
 from .authentication import Authentication
 from .clockwork import Clockwork
+from .direct import DirectSocket
 from .endpoint import answer_error, status_of
 from .incoming import Continue, Incoming, Whole
 from .message import Answer, RequestHead
@@ -39,6 +40,7 @@ class HttpConnection:
         self._clockwork = clockwork
         self._limits = service.core.limits
         self._stream = stream
+        self._direct = DirectSocket(stream) if isinstance(stream, trio.SocketStream) else None
         self._incoming = Incoming(service.check_head, self._limits, self.label)
         self._reading = trio.CancelScope()
         self._patience = trio.CancelScope()
@@ -141,20 +143,27 @@ class HttpConnection:
     async def _read(self) -> None:
         with self._reading:
             while True:
-                with trio.CancelScope() as self._patience:
+                with trio.CancelScope(deadline=self._due()) as self._patience:
                     await self._read_until_gone()
-                if not self._patience.cancelled_caught or not self._incoming.time_out():
+                if not self._patience.cancelled_caught:
+                    break
+                if trio.current_time() < self._due():
+                    continue  # it has been given more time meanwhile
+                if not self._incoming.time_out():
                     break
                 self._arrived.set()  # the refusal; go on reading, to see the end
             self._end(CancelSource.DISCONNECT)
         self._gone.set()
 
     async def _read_until_gone(self) -> None:
-        incoming = self._incoming
+        incoming, direct = self._incoming, self._direct
         while True:
             self._be_patient()
             try:
-                data = await self._stream.receive_some(CHUNK)
+                if direct is not None:
+                    data: bytes | bytearray = await direct.read(CHUNK)
+                else:
+                    data = await self._stream.receive_some(CHUNK)
             except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
                 return
             if not data:
@@ -164,6 +173,13 @@ class HttpConnection:
                 self._arrived.set()
 
     def _be_patient(self) -> None:
+        """Bring the reader's deadline forward, if need be. Where it may be later it is left: once
+        it has passed, the reader looks again. So most requests leave it as it is."""
+        due = self._due()
+        if due < self._patience.deadline:
+            self._patience.deadline = due
+
+    def _due(self) -> float:
         """A stage of a request has its time from its begin, however often bytes come."""
         incoming = self._incoming
         if incoming.stages != self._stages:
@@ -171,7 +187,7 @@ class HttpConnection:
         since = self._stage_since
         if incoming.stage is None:
             since = max(since, self._idle_since)
-        self._patience.deadline = since + incoming.patience(busy=self._current is not None)
+        return since + incoming.patience(busy=self._current is not None)
 
     # Serving --------------------------------------------------------------------------------------
 
@@ -215,7 +231,6 @@ class HttpConnection:
         exchange = self._current = service.core.open(request, self, reply, now, principal)
         self._keep, self._chunked = keep and item.chunked, item.chunked
         replies.add(reply)
-        self._be_patient()
         try:
             await exchange.run()
             replies.discard(reply)  # from here on it is never silent
@@ -245,9 +260,13 @@ class HttpConnection:
         frame = reply.take()
         if frame is None:
             return False  # cancelled: nothing more is said, and the connection is over
-        status = status_of(exchange.error_code)
-        headers = [("content-type", "application/json"), ("content-length", str(len(frame)))]
-        head = self._head(status, headers, keep=keep)
+        opening = self._clockwork.opening(status_of(exchange.error_code))
+        close = b"" if keep else b"connection: close\r\n"
+        head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%b\r\n" % (
+            opening,
+            len(frame),
+            close,
+        )
         delivered = False
         try:
             delivered = await self._send(head + frame)
@@ -287,18 +306,25 @@ class HttpConnection:
     # Writing --------------------------------------------------------------------------------------
 
     def _head(self, status: int, headers: Iterable[tuple[str, str]], *, keep: bool) -> bytes:
-        lines = [
-            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
-            f"date: {self._clockwork.date()}",
-        ]
-        lines += [f"{name}: {value}" for name, value in headers]
+        lines = [f"{name}: {value}\r\n" for name, value in headers]
         if not keep:
-            lines.append("connection: close")
-        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+            lines.append("connection: close\r\n")
+        return self._clockwork.opening(status) + ("".join(lines) + "\r\n").encode("latin-1")
 
     async def _send(self, data: bytes) -> bool:
         """Whether all of it was taken by the peer's side, in time."""
-        view = memoryview(data)
+        if self._lost is not None:
+            return False
+        taken = 0
+        if self._direct is not None:
+            try:
+                taken = self._direct.write(data)
+            except OSError:
+                self._end(CancelSource.DISCONNECT)
+                return False
+        return taken == len(data) or await self._send_slowly(memoryview(data)[taken:])
+
+    async def _send_slowly(self, data: memoryview) -> bool:
         for start in range(0, len(data), CHUNK):
             if self._lost is not None:
                 return False
@@ -306,7 +332,7 @@ class HttpConnection:
             with trio.move_on_after(limit) as scope:
                 self._sending = scope
                 try:
-                    await self._stream.send_all(view[start : start + CHUNK])
+                    await self._stream.send_all(data[start : start + CHUNK])
                 except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
                     self._end(CancelSource.DISCONNECT)
                     return False

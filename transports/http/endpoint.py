@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -143,9 +144,7 @@ class Endpoint:
         hosts = head.get_all("host")
         if "*" in self.hosts:
             return True
-        if len(hosts) != 1 or (match := _HOST.fullmatch(hosts[0])) is None:
-            return False
-        return _matches(match, self.hosts)
+        return len(hosts) == 1 and _host_matches(hosts[0], self.hosts)
 
     def _origin_allowed(self, head: RequestHead) -> bool:
         origin = head.get("origin")
@@ -156,6 +155,12 @@ class Endpoint:
         match = _ORIGIN.fullmatch(origin)
         host = _HOST.fullmatch(match["host"]) if match is not None else None
         return host is not None and _matches(host, LOOPBACK)
+
+
+@lru_cache(maxsize=128)
+def _host_matches(host: str, allowed: Sequence[str]) -> bool:
+    match = _HOST.fullmatch(host)
+    return match is not None and _matches(match, allowed)
 
 
 def _matches(host: re.Match[str], allowed: Sequence[str]) -> bool:

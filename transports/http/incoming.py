@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -63,6 +64,7 @@ class Incoming:
         self._unseen = 0  # bytes of this stage that httptools has been given and keeps, at most
         self._url = b""
         self._headers: list[tuple[str, str]] = []
+        self._size = 0  # of those headers
         self._head: RequestHead | None = None
         self._body = bytearray()
 
@@ -154,6 +156,7 @@ class Incoming:
         self._enter("head")
         self._url = b""
         self._headers = []
+        self._size = 0
         self._head = None
         self._body = bytearray()
 
@@ -163,14 +166,14 @@ class Incoming:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.stage == "head":  # not a trailer, nor behind a refusal
             text = value.strip(b" \t").decode("latin-1")
-            self._headers.append((name.decode("latin-1").lower(), text))
+            self._headers.append((_name(name), text))
+            self._size += len(name) + len(value) + 4
 
     def on_headers_complete(self) -> None:
         if self._deaf or self._parser.should_upgrade():
             return
         self._enter("body")
-        size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
-        if size > self._limits.http_head_bytes:
+        if len(self._url) + self._size > self._limits.http_head_bytes:
             self._refuse(head_too_large(self._limits))
             return
         version = self._parser.get_http_version()
@@ -178,12 +181,12 @@ class Incoming:
             self._refuse(attrs.evolve(_bad("this server speaks HTTP/1.1"), status=505))
             return
         try:
-            path = httptools.parse_url(self._url).path or b"/"
+            path = _path(self._url)
         except httptools.HttpParserError:
             self._refuse(_bad("the request target is no URL"))
             return
         method = self._parser.get_method().decode("latin-1")
-        head = RequestHead(method, path.decode("latin-1"), tuple(self._headers), self._peer)
+        head = RequestHead(method, path, tuple(self._headers), self._peer)
         refusal = self._check_head(head)
         if refusal is not None:
             self._refuse(attrs.evolve(refusal, close=True))
@@ -217,6 +220,17 @@ class Incoming:
         self._ready.append(Whole(self._head, self._body, keep_alive, chunked=modern))
         self._ready_bytes = waiting
         self._body = bytearray()
+
+
+@lru_cache(maxsize=128)
+def _name(name: bytes) -> str:
+    """Header names are few; those of a hostile peer only push others out."""
+    return name.decode("latin-1").lower()
+
+
+@lru_cache(maxsize=128)
+def _path(url: bytes) -> str:
+    return (httptools.parse_url(url).path or b"/").decode("latin-1")
 
 
 def _bad(why: str) -> Answer:

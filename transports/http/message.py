@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -11,20 +11,33 @@ __all__ = ["Answer", "RequestHead"]
 
 @attrs.frozen
 class RequestHead:
-    """A request without its body. Names of ``headers`` are lower case, in the order they came."""
+    """A request without its body. Names of ``headers`` are lower case, in the order they came;
+    ``peer`` names the connection, as in records."""
 
     method: str
     path: str
     headers: tuple[tuple[str, str], ...]
     peer: str
+    _values: dict[str, list[str]] = attrs.field(init=False, eq=False, repr=False)
+
+    @_values.default
+    def _by_name(self) -> dict[str, list[str]]:
+        values: dict[str, list[str]] = {}
+        for name, value in self.headers:
+            if name in values:
+                values[name].append(value)
+            else:
+                values[name] = [value]
+        return values
 
     def get(self, name: str) -> str | None:
         """The value of a header, several of one name joined by commas; ``None`` if absent."""
-        values = [value for other, value in self.headers if other == name]
-        return ", ".join(values) if values else None
+        values = self._values.get(name)
+        return None if values is None else ", ".join(values)
 
-    def get_all(self, name: str) -> list[str]:
-        return [value for other, value in self.headers if other == name]
+    def get_all(self, name: str) -> Sequence[str]:
+        """The values of all headers of one name."""
+        return self._values.get(name, ())
 
 
 @attrs.frozen
