@@ -2,8 +2,8 @@
 
 Each test runs over a real process, TCP, memory, WebSocket, the native HTTP server, and Hypercorn
 with HTTP/1.1 and HTTP/2. The peers are made of raw means (``peers/channel_wires``,
-``peers/http_wires``). In the end of each test ``peers.wires.serving`` looks whether each request has
-one record, nothing was said after an answer or a cancellation, and nothing is left. Numbers of
+``peers/http_wires``). In the end of each test ``peers.wires.serving`` looks whether each request
+has one record, nothing was said after an answer or a cancellation, and nothing is left. Numbers of
 invariants are those of the design.
 """
 
@@ -175,7 +175,8 @@ async def test_ids_of_every_type_come_back_as_they_were(wire: type[Site]) -> Non
 async def test_a_null_id_is_no_id_and_is_not_run(wire: type[Site]) -> None:
     async with serving(wire) as site:
         peer = await site.connect()
-        for request_id in (None, True, 1.5, [1], {}):
+        no_ids: list[Any] = [None, True, 1.5, [1], {}]
+        for request_id in no_ids:
             message = call(request_id, "sleep", s=0, label="must not run")
             handle = await peer.send(message, served=False)
             answer = await handle.answer()
@@ -239,10 +240,12 @@ async def test_a_message_that_is_too_long_is_refused_and_the_server_lives(
 # Progress -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("interval", [0.001, 3600])
 async def test_progress_has_the_callers_token_is_in_order_and_ends_with_the_answer(
-    wire: type[Site],
+    wire: type[Site], interval: float
 ) -> None:
-    async with serving(wire, progress_interval=0.001) as site:
+    """Invariant 3; whatever the interval, the last report comes before the answer."""
+    async with serving(wire, progress_interval=interval) as site:
         peer = await site.connect()
         handles = [await peer.call("tick", token=token, n=5, dt=0.004) for token in TOKENS]
         for handle in handles:
@@ -335,8 +338,8 @@ async def test_a_cancel_stops_the_id_of_the_same_type_and_value_and_no_other(
     async with serving(wire) as site:
         peer = await site.connect()
         handles: dict[Any, Handle] = {}
-        ids: list[Any] = [0, "0", "", -1, "00"]
-        for request_id in ids:
+        request_id: Any
+        for request_id in (0, "0", "", -1, "00"):
             handles[request_id] = await peer.call(
                 "gated", request_id=request_id, label=repr(request_id)
             )

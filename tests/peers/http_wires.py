@@ -147,6 +147,8 @@ class Connection:
         finally:
             self.handle = None
             handle.over.set()
+        if not self.reusable:
+            await self.stream.aclose()  # as a client does, so that the server need not wait
 
     async def _hear(self, handle: Handle, response: Response) -> None:
         while True:
