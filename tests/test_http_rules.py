@@ -234,9 +234,12 @@ def metadata(message: Mapping[str, Any], **changes: str | None) -> list[tuple[st
     return [(name, value) for name, value in headers.items() if value is not None]
 
 
+METHODS = ("server/discover", "tools/list", "tools/call", "resources/read", "prompts/get")
+
+
 def read(message: Any, *headers: tuple[str, str]) -> Request | Answer:
     body = message if isinstance(message, bytes) else msgspec.json.encode(message)
-    return Endpoint().read(head_of(*headers), body, LIMITS, lambda _: ())
+    return Endpoint().read(head_of(*headers), body, LIMITS, METHODS, lambda _: ())
 
 
 @pytest.mark.parametrize(
@@ -290,6 +293,11 @@ def test_headers_that_agree(message: Any) -> None:
     found = read(message, *metadata(message))
     assert isinstance(found, Request)
     assert found.id == message["id"]
+
+
+def test_the_headers_of_a_method_that_is_not_there_are_not_looked_at() -> None:
+    initialize = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {}}
+    assert isinstance(read(initialize), Request)
 
 
 @pytest.mark.parametrize(

@@ -350,7 +350,6 @@ async def test_their_client_of_an_earlier_revision_is_refused(sdk: TypeScriptSdk
         assert client.refused["data"] == {"supported": ["2026-07-28"], "requested": "2025-11-25"}
 
 
-@pytest.mark.xfail(strict=True, reason="over HTTP `initialize` is refused for its missing header")
 async def test_over_http_too_a_client_of_an_earlier_revision_is_told_which_we_speak(
     sdk: TypeScriptSdk,
 ) -> None:

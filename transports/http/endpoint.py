@@ -6,7 +6,7 @@ What can be refused by the head of a request alone is refused before its body is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -114,9 +114,16 @@ class Endpoint:
         return None
 
     def read(
-        self, head: RequestHead, body: bytes | bytearray, limits: Limits, mirrored: Mirrored
+        self,
+        head: RequestHead,
+        body: bytes | bytearray,
+        limits: Limits,
+        methods: Container[str],
+        mirrored: Mirrored,
     ) -> Request | Answer:
-        """The request in a body; or the answer to what is none."""
+        """The request in a body; or the answer to what is none. The headers of a method that is
+        not in ``methods`` are not looked at: an ``initialize`` of an earlier revision has none, and
+        whoever answers it knows better what to say."""
         try:
             message = parse(body, limits.id_length)
         except ProtocolError as error:
@@ -127,6 +134,8 @@ class Endpoint:
             return answer_error(
                 ProtocolError(ErrorCode.INVALID_REQUEST, "Invalid request: no responses are taken")
             )
+        if message.method not in methods:
+            return message
         mismatch = check_metadata(head, message, mirrored(message))
         return message if mismatch is None else answer_error(mismatch)
 

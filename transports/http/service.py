@@ -54,7 +54,7 @@ class HttpService:
     def read(self, head: RequestHead, body: bytes | bytearray) -> Request | Answer:
         """The request in a body, admitted; or the answer to what is none, or not now."""
         core = self.core
-        request = self.endpoint.read(head, body, core.limits, core.mirrored)
+        request = self.endpoint.read(head, body, core.limits, core.methods, core.mirrored)
         if isinstance(request, Answer):
             return request
         refusal = core.admit()
