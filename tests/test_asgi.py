@@ -496,7 +496,8 @@ async def test_a_slow_body_is_answered_408() -> None:
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_a_body_too_large_is_answered_and_its_connection_ends(chunked: bool) -> None:
     """Although much more comes than Hypercorn's queue to the application holds."""
-    async with site(message_bytes=1000) as service, service.connect() as peer:
+    config = {"max_app_queue_size": 2}
+    async with site(config=config, message_bytes=1000) as service, service.connect() as peer:
         start = post(b"", transfer_encoding="chunked", content_length=None)
         if not chunked:
             start = post(b"", content_length="100000000")
