@@ -23,6 +23,7 @@ from ...runtime.principal import Principal
 from ...runtime.scopes import Scope, ScopeKind
 from .authentication import Authentication
 from .clockwork import Clockwork
+from .connection import CHUNK
 from .endpoint import answer_error, head_too_large, status_of, too_large, too_slow
 from .message import Answer, RequestHead
 from .reply import HttpReply
@@ -40,6 +41,7 @@ class AsgiApp:
 
     def __init__(self, service: HttpService) -> None:
         self._service = service
+        self._run: trio.lowlevel.TrioToken | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if not trio.lowlevel.in_trio_task():
@@ -47,7 +49,7 @@ class AsgiApp:
                 "this application runs on Trio: serve it with Hypercorn's Trio worker "
                 "(hypercorn.trio.serve, or hypercorn --worker-class trio)"
             )
-        self._service.core.enter_run()
+        self._enter_run()
         kind = scope["type"]
         if kind == "http":
             await _Request(self._service, scope, receive, send).serve()
@@ -58,6 +60,14 @@ class AsgiApp:
             await send({"type": "websocket.close"})  # not accepted: status 403
         else:
             raise ValueError(f"an ASGI application for http and lifespan, not for {kind!r}")
+
+    def _enter_run(self) -> None:
+        """In a new run nothing is draining, whether or not its server tells of a lifespan."""
+        self._service.core.enter_run()
+        run = trio.lowlevel.current_trio_token()
+        if run is not self._run:
+            self._run = run
+            self._service.draining = False
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -74,6 +84,7 @@ class AsgiApp:
         Call it before the server is stopped, so that clients get answers. The end of the lifespan
         calls it too, but with Hypercorn that comes after its connections have ended.
         """
+        self._enter_run()
         await self._service.drain()
         await self._service.shut_down()
 
@@ -101,6 +112,12 @@ class _Request:
         self._began_at = trio.current_time()
 
     async def serve(self) -> None:
+        try:
+            await self._serve()
+        except BaseExceptionGroup as group:
+            raise leaf_of(group) from None
+
+    async def _serve(self) -> None:
         body: bytearray | Answer | None = self._check_head()
         if body is None:
             body = await self._read_body()
@@ -140,36 +157,48 @@ class _Request:
     async def _refuse(self, answer: Answer) -> None:
         """Answer a request whose body has not been read to its end.
 
-        Over HTTP/2 it is read before the answer ends, in bounds, to nowhere: Hypercorn would give
-        up the whole connection if parts of it came later.
+        What comes of it meanwhile is read, to nowhere: while Hypercorn's queue to us is full it can
+        neither end the connection nor see it end. Over HTTP/2 the answer ends after the body: a
+        part of a body that comes for a stream that has ended takes down all of Hypercorn (0.18). So
+        a sender that does not end keeps its stream, and nothing else, for as long as it stays.
         """
-        if not self._multiplexed:
-            await self._answer(answer)
-            return
-        body = b"" if answer.bare else answer.body
-        await self.begin(HTTPStatus(answer.status), tuple(answer.head()))
-        await self.send(body)
-        with trio.move_on_after(self._limits.http_body_time):
-            while (await self._receive_message()).get("more_body", False):
-                pass
-        await self.end()
+        async with trio.open_nursery() as nursery:
+            whole = trio.Event()
+            nursery.start_soon(self._read_on, whole)
+            if self._multiplexed:
+                body = b"" if answer.bare else answer.body
+                await self.begin(HTTPStatus(answer.status), tuple(answer.head()))
+                await self.send(body)
+                await whole.wait()
+                await self.end()
+            else:
+                await self._answer(answer)
+            nursery.cancel_scope.cancel("refused")
+
+    async def _read_on(self, whole: trio.Event) -> None:
+        """Read the rest of a body, to nowhere; then hear that the client has left."""
+        while True:
+            message = await self._receive_message()
+            if message["type"] != "http.request":
+                self._end(CancelSource.DISCONNECT)
+                whole.set()
+                return
+            if not message.get("more_body", False):
+                whole.set()
 
     # The watch ------------------------------------------------------------------------------------
 
     async def _serve_watched(self, body: bytearray) -> None:
-        try:
-            async with trio.open_nursery() as watching:
-                watching.start_soon(self._watch)
-                with trio.CancelScope(shield=True):  # as long as a shutdown may take
-                    async with trio.open_nursery() as self._nursery:
-                        self._clockwork = Clockwork(self._nursery, self._limits)
-                        self._nursery.start_soon(self._clockwork.break_silences)
-                        await self._serve_request(body)
-                        self._nursery.cancel_scope.cancel("answered")
-                self._answered = True
-                watching.cancel_scope.cancel("answered")
-        except BaseExceptionGroup as group:
-            raise leaf_of(group) from None
+        async with trio.open_nursery() as watching:
+            watching.start_soon(self._watch)
+            with trio.CancelScope(shield=True):  # as long as a shutdown may take
+                async with trio.open_nursery() as self._nursery:
+                    self._clockwork = Clockwork(self._nursery, self._limits)
+                    self._nursery.start_soon(self._clockwork.break_silences)
+                    await self._serve_request(body)
+                    self._nursery.cancel_scope.cancel("answered")
+            self._answered = True
+            watching.cancel_scope.cancel("answered")
 
     async def _watch(self) -> None:
         """Hear that the client has left, or feel that the server is being stopped."""
@@ -243,7 +272,9 @@ class _Request:
 
     async def _identify(self, authentication: Authentication) -> Principal | Answer:
         with self._identifying:
-            return await authentication.identify(self._head, self._limits)
+            verdict = await authentication.identify(self._head, self._limits)
+            if not self._identifying.cancel_called:  # it may have been too late to be felt
+                return verdict
         return answer_error(self._service.core.shutting_down())  # if anybody is there to hear it
 
     async def _answer_with(self, exchange: Exchange, reply: HttpReply) -> None:
@@ -265,7 +296,7 @@ class _Request:
 
     async def _respond(self, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> bool:
         await self.begin(HTTPStatus(status), tuple(headers))
-        return await self._finish(body)
+        return await self.send(body) and await self._finish()
 
     # An event stream ------------------------------------------------------------------------------
 
@@ -284,14 +315,20 @@ class _Request:
         await self._send({"type": "http.response.start", "status": int(status), "headers": encoded})
 
     async def send(self, data: bytes) -> bool:
-        return await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        """In parts that have ``Limits.stall`` each; Hypercorn holds what it has been given."""
+        for start in range(0, len(data), CHUNK):
+            part = data[start : start + CHUNK]
+            message = {"type": "http.response.body", "body": part, "more_body": True}
+            if not await self._send(message):
+                return False
+        return self._lost is None
 
     async def end(self) -> None:
-        await self._finish(b"")
+        await self._finish()
 
-    async def _finish(self, body: bytes) -> bool:
+    async def _finish(self) -> bool:
         self._finishing = self._lost is None
-        return await self._send({"type": "http.response.body", "body": body})
+        return await self._send({"type": "http.response.body", "body": b""})
 
     async def _send(self, message: Message) -> bool:
         """Whether the server has taken it, in time."""
