@@ -35,6 +35,7 @@ _QUOTED_LINES: Final = 12
 """Lines of a failed server's last words that are shown."""
 
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+_ERRNO: Final = re.compile(r"^\[Errno -?\d+\] ")
 _SCHEMES: Final = ("http", "https", "ws", "wss")
 
 
@@ -143,7 +144,8 @@ async def connected(target: Target, *, verbose: bool = False) -> AsyncGenerator[
     except ConnectionLost as error:
         if isinstance(target, Address) and not there:
             how = "use" if error.sent else "connect to"
-            raise CommandError(f"cannot {how} {target}: {error.message}") from None
+            why = _ERRNO.sub("", error.message)
+            raise CommandError(f"cannot {how} {target}: {why}") from None
         raise _lost(error) from None
     except ServerError as error:
         logged = error.code == ErrorCode.INTERNAL_ERROR and not verbose
