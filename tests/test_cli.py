@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 import unicodedata
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import trio
 from tests.peers import hostile_server
+from tests.peers.commands import BOOKSHOP, COMMAND, SHOP, STUCK, only_line, run, write
 from tests.peers.processes import exit_status
 from tests.peers.raw import RawProcess, call, raw_process, text_of, until
 from tests.peers.terminal import CTRL_C, on_terminal
@@ -24,108 +24,12 @@ from trio_mcp.cli.arguments import parse_arguments, type_name
 from trio_mcp.cli.failure import CommandError
 from trio_mcp.cli.printable import json_text, one_line, printable
 
-COMMAND = [sys.executable, "-m", "trio_mcp"]
 HOSTILE = [sys.executable, hostile_server.__file__]
-BOOKSHOP = str(Path(__file__).parents[1] / "src" / "trio_mcp" / "demo" / "bookshop.py")
-
-SHOP = """
-    import atexit, sys
-    import trio
-    from trio_mcp import Context, Server, ToolError
-
-    print("printed at import")
-    atexit.register(print, "printed at exit")
-    server = Server("shop", version="1.0.0")
-
-    @server.tool
-    async def add(a: int, b: int = 2) -> int:
-        '''Add two numbers.'''
-        return a + b
-
-    @server.tool
-    async def echo(text: str, loud: bool = False) -> str:
-        '''Say it back.'''
-        print("printed by a tool")
-        return text.upper() if loud else text
-
-    @server.tool
-    async def tick(n: int, dt: float, ctx: Context) -> str:
-        '''Report progress.'''
-        try:
-            for done in range(1, n + 1):
-                ctx.progress(done, n, f"tick {done}")
-                await trio.sleep(dt)
-            return "ticked"
-        finally:
-            with ctx.cleanup(1):
-                await trio.sleep(0.05)
-                print("cleaned up", file=sys.stderr)
-
-    @server.tool
-    async def fail(how: str = "tool") -> str:
-        if how == "crash":
-            print("last words", file=sys.stderr)
-            import os; os._exit(7)
-        if how == "bug":
-            raise RuntimeError("secret")
-        raise ToolError("the shop is closed")
-"""
-
-STUCK = """
-    import threading, time
-    import trio
-    from trio_mcp import Limits, Server
-
-    limits = Limits(drain=0.1, longest_cleanup=0.2, cleanup=0.1)
-    server = Server("stuck", version="1", limits=limits)
-
-    @server.tool
-    async def shield() -> None:
-        with trio.CancelScope(shield=True):
-            print("here", flush=True)
-            await trio.sleep_forever()
-
-    @server.tool
-    async def block() -> None:
-        print("here", flush=True)
-        while True:
-            time.sleep(1000)
-
-    @server.tool
-    async def leave_thread() -> str:
-        threading.Thread(target=time.sleep, args=(1000,), name="mine").start()
-        print("here", flush=True)
-        return "left"
-"""
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     return write(tmp_path, "shop.py", SHOP)
-
-
-def write(folder: Path, name: str, text: str) -> Path:
-    path = folder / name
-    path.write_text(textwrap.dedent(text))
-    return path
-
-
-def run(*words: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-        cwd=cwd,
-    )
-
-
-def only_line(text: str) -> str:
-    """The one line there is; nothing looks like a traceback."""
-    (line,) = text.splitlines()
-    return line
 
 
 # The whole ----------------------------------------------------------------------------------------
@@ -141,7 +45,7 @@ def test_version() -> None:
     [
         ((), "trio-mcp call server.py add a=1 b=2"),
         (("run",), "FILE.py[:NAME]"),
-        (("tools",), "TARGET says how to launch the server"),
+        (("tools",), "TARGET says how to launch the server, or where it is"),
         (("call",), "124  timed out"),
         (("demo",), "nothing left over"),
     ],
@@ -326,7 +230,11 @@ def test_tools_prints_a_table_on_a_terminal() -> None:
         (["no-such-program --fast"], 1, "cannot launch 'no-such-program': No such file"),
         (["--", "no-such-program"], 1, "cannot launch 'no-such-program': No such file"),
         (["true"], 1, "the server closed the connection (exit status 0)"),
-        (["http://localhost/mcp"], 2, "no transport for addresses yet"),
+        (["ftp://localhost/mcp"], 2, "an address begins with http://, https://, ws:// or wss://"),
+        (["http://127.0.0.1:1/mcp"], 1, "cannot connect to http://127.0.0.1:1/mcp: "),
+        (["ws://127.0.0.1:1/mcp"], 1, "ws://127.0.0.1:1/mcp: Connection refused"),
+        (["http://u:secret@nosuch.invalid/?k=1"], 1, "cannot connect to http://nosuch.invalid/: "),
+        (["http://"], 2, "no address of the form"),
         (["python 'unbalanced"], 2, "is no command line: No closing quotation"),
     ],
 )

@@ -12,11 +12,15 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from tests.peers.processes import alive
 from tests.peers.terminal import CTRL_C, on_terminal
 
 from trio_mcp.cli.interrupts import Interrupts
 from trio_mcp.demo import visit
+from trio_mcp.demo.network_process import network_process
 from trio_mcp.demo.plan import plan
+from trio_mcp.runtime.errors import ConnectionLost
+from trio_mcp.runtime.limits import Limits
 
 DEMO = [sys.executable, "-m", "trio_mcp", "demo"]
 
@@ -34,12 +38,20 @@ Both sides agree. The server process has exited by itself, with status 0.
 """
 
 
-def test_demo_in_lines_where_there_is_no_terminal() -> None:
+@pytest.mark.parametrize("over", ["stdio", "http", "websocket"])
+def test_demo_in_lines_where_there_is_no_terminal(over: str) -> None:
+    options = [] if over == "stdio" else [f"--{over}"]
     result = subprocess.run(
-        DEMO, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        [*DEMO, *options],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert result.stderr == ""
-    assert result.stdout.endswith(SUMMARY)
+    summary = SUMMARY if over == "stdio" else SUMMARY.replace("by itself", "at SIGTERM")
+    assert result.stdout.endswith(summary)
     assert result.returncode == 0
     lines = result.stdout.splitlines()
     assert lines_of(1, lines) == ["running", "done: Ordered 'Dune'."]
@@ -65,11 +77,51 @@ def test_demo_as_a_live_table_on_a_terminal(columns: int, lines: int) -> None:
     assert widest <= columns
 
 
-def test_ctrl_c_ends_the_demo_at_once() -> None:
-    with on_terminal(DEMO) as terminal:
+@pytest.mark.parametrize("options", [[], ["--http"], ["--websocket"]])
+def test_ctrl_c_ends_the_demo_at_once_and_the_shop_too(options: list[str]) -> None:
+    with on_terminal([*DEMO, *options]) as terminal:
         terminal.until("stopped")
+        threads = Path(f"/proc/{terminal.process.pid}/task").iterdir()
+        shop = "".join((thread / "children").read_text() for thread in threads)
         terminal.type(CTRL_C)
         assert terminal.end(3) == 130
+    assert not alive(int(shop))
+
+
+# A server process over a network ------------------------------------------------------------------
+
+
+async def test_a_shop_that_fails_at_its_start_is_quoted() -> None:
+    command = [sys.executable, "-c", "import sys; sys.exit('no bread')"]
+    with pytest.raises(ConnectionLost, match="ended before it served") as lost:
+        async with network_process(command, Limits()):
+            pass
+    assert (lost.value.exit_status, lost.value.stderr_tail) == (1, "no bread")
+
+
+async def test_a_process_that_does_not_tell_its_address_is_killed() -> None:
+    with pytest.raises(ConnectionLost, match="did not tell its address"):
+        async with network_process(["sleep", "99"], Limits(connect=0.2, exit_wait=0.1)):
+            pass
+
+
+TELLS = "echo 'x: serving http://127.0.0.1:1/mcp; Ctrl-C' >&2; exec sleep 99"
+
+
+async def test_a_process_is_ended_by_sigterm_or_killed() -> None:
+    for ignore, status in (("", -15), ("trap '' TERM; ", -9)):
+        limits = Limits(terminate_wait=0.3)
+        async with network_process(["sh", "-c", ignore + TELLS], limits) as process:
+            assert process.address == "http://127.0.0.1:1/mcp"
+        assert (process.exit_status, process.in_time) == (status, not ignore)
+
+
+async def test_a_cancelled_block_leaves_no_process() -> None:
+    with trio.CancelScope() as scope:
+        async with network_process(["sh", "-c", TELLS], Limits()) as process:
+            scope.cancel("enough")
+            await trio.sleep_forever()
+    assert process.exit_status == -9
 
 
 def test_the_plan_is_fifty_calls_that_start_at_different_times() -> None:

@@ -9,12 +9,28 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
+import attrs
 import click
 
 from ..runtime.errors import TrioMcpError
 from .failure import FAILED, INTERRUPTED, USAGE, CommandError, complain
+from .options import (
+    HEADER,
+    HOST_NAME,
+    ORIGIN,
+    PEM_FILE,
+    PLACE,
+    URL_PATH,
+    above_zero,
+    headers_of,
+    network_options,
+)
+
+if TYPE_CHECKING:
+    from ..demo.shop import Wire
+    from .targets import Target
 
 __all__ = ["main"]
 
@@ -24,11 +40,12 @@ _COMMAND: Final = "trio_mcp.command"
 """Where a context keeps the words after ``--``."""
 
 _TARGET_HELP: Final = """\b
-TARGET says how to launch the server:
+TARGET says how to launch the server, or where it is:
   server.py, server.py:name   a file that defines a trio-mcp server
   ./program                   a program that serves standard input
   "node server.js --fast"     a command line, quoted
-  … -- node server.js --fast  or after two dashes, instead of TARGET"""
+  … -- node server.js --fast  or after two dashes, instead of TARGET
+  https://example.com/mcp     its address: http, https, ws or wss"""
 
 
 def main() -> NoReturn:
@@ -65,18 +82,52 @@ class _TargetCommand(click.Command):
             formatter.write_text(_TARGET_HELP)
 
 
-def _split_target(ctx: click.Context, words: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
-    """The command to launch, and the words that are left."""
-    from .targets import launch_command
+def _target_options(function: F) -> F:
+    """What goes with a TARGET that is an address."""
+    for option in (
+        click.option(
+            "--cafile",
+            type=PEM_FILE,
+            metavar="FILE",
+            help="Trust the authorities in FILE, not the system's; for addresses.",
+        ),
+        click.option(
+            "-H",
+            "--header",
+            "headers",
+            type=HEADER,
+            multiple=True,
+            metavar="'NAME: VALUE'",
+            callback=headers_of,
+            help="Send a header with each request; for addresses. Repeatable.",
+        ),
+    ):
+        function = option(function)
+    return function
 
+
+def _split_target(
+    ctx: click.Context, words: tuple[str, ...], headers: dict[str, str], cafile: str | None
+) -> tuple[Target, tuple[str, ...]]:
+    """What to connect to, and the words that are left."""
+    from .targets import Address, Launch, parse_target
+
+    target: Target
     command = ctx.meta.get(_COMMAND)
     if command is not None:
         if not command:
             raise click.UsageError("There is no command after '--'.", ctx)
-        return command, words
-    if not words:
-        raise click.UsageError("Missing TARGET: how to launch the server.", ctx)
-    return launch_command(words[0]), words[1:]
+        target = Launch(command)
+    elif not words:
+        raise click.UsageError("Missing TARGET: how to launch the server, or where it is.", ctx)
+    else:
+        target, words = parse_target(words[0]), words[1:]
+    if isinstance(target, Address):
+        return attrs.evolve(target, headers=headers, cafile=cafile), words
+    for option, value in (("--header", headers), ("--cafile", cafile)):
+        if value:
+            raise click.UsageError(f"{option} is for addresses; this server is launched.", ctx)
+    return target, words
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -86,8 +137,10 @@ def commands() -> None:
 
     \b
       trio-mcp run server.py
+      trio-mcp run server.py --http 8000
       trio-mcp tools server.py
       trio-mcp call server.py add a=1 b=2
+      trio-mcp call http://127.0.0.1:8000/mcp add a=1 b=2
       trio-mcp demo
     """
 
@@ -95,34 +148,101 @@ def commands() -> None:
 @commands.command()
 @click.argument("file", metavar="FILE.py[:NAME]")
 @click.option("--stdio", is_flag=True, help="Serve standard input and output; the default.")
+@click.option("--http", type=PLACE, metavar="[HOST:]PORT", help="Serve Streamable HTTP.")
+@click.option("--websocket", type=PLACE, metavar="[HOST:]PORT", help="Serve WebSockets.")
+@click.option(
+    "--path",
+    type=URL_PATH,
+    metavar="PATH",
+    default="/mcp",
+    show_default=True,
+    help="Path of the endpoint.",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    type=HOST_NAME,
+    metavar="NAME",
+    multiple=True,
+    help="Answer requests to this host name, too; '*' for any. Repeatable.",
+)
+@click.option(
+    "--allow-origin",
+    "origins",
+    type=ORIGIN,
+    metavar="ORIGIN",
+    multiple=True,
+    help="Answer web pages of this origin, too; '*' for any. Repeatable.",
+)
+@click.option(
+    "--certfile", type=PEM_FILE, metavar="FILE", help="Serve TLS with this certificate (PEM)."
+)
+@click.option(
+    "--keyfile", type=PEM_FILE, metavar="FILE", help="Its private key, if not in the same file."
+)
+@click.option(
+    "--carrier",
+    type=click.Choice(["native", "hypercorn"]),
+    default="native",
+    show_default=True,
+    help="What carries HTTP; hypercorn does HTTP/2, too, and needs trio-mcp[http2].",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log each request that fails or is cancelled.")
-def run(file: str, stdio: bool, verbose: bool) -> int:
-    """Serve the server that FILE.py defines on standard input and output.
+@click.pass_context
+def run(ctx: click.Context, /, file: str, verbose: bool, **options: Any) -> int:
+    """Serve the server that FILE.py defines, on standard input and output or over a network.
 
-    The server is the trio_mcp.Server object called NAME, or the only one in the file. What the file
-    or its tools print goes to standard error, as does the log; only the protocol is written to
-    standard output.
+    The server is the trio_mcp.Server object called NAME, or the only one in the file. On standard
+    output there is only the protocol: what the file or its tools print goes to standard error, as
+    does the log. Over a network, what they print is left alone.
 
-    Serving ends when standard input does, or with SIGINT or SIGTERM: running requests get a moment
-    to finish, then they are cancelled and clean up. The exit status is 0. If a tool does not give
-    way within the server's limits, the process says which one and exits with 1.
+    HOST is 127.0.0.1 unless it is given; port 0 is a free one. --http and --websocket may be given
+    both, with a port for each. The addresses are told on standard error. Requests to other host
+    names than HOST and those of this machine's loopback, and requests of web pages from elsewhere,
+    are refused unless they are allowed.
+
+    Serving ends when standard input does (but not over a network), or with SIGINT or SIGTERM:
+    running requests get a moment to finish, then they are cancelled and clean up. The exit status
+    is 0. If a tool does not give way within the server's limits, the process says which one and
+    exits with 1.
+
+    \b
+      trio-mcp run server.py
+      trio-mcp run server.py --http 8000
+      trio-mcp run server.py --http [::]:443 --allow-host mcp.example.com
+                             --certfile chain.pem --keyfile key.pem
     """
     from .loading import ServerFile
-    from .running import run_server
 
+    network = network_options(ctx, **options)
     parsed = ServerFile.parse(file)
     if parsed is None:
         raise CommandError(f"{file!r} is no FILE.py or FILE.py:NAME", USAGE)
-    run_server(parsed, verbose=verbose)
+    if network is None:
+        from .running import run_server
+
+        run_server(parsed, verbose=verbose)
+    else:
+        from .network import run_network_server
+
+        run_network_server(parsed, network, verbose=verbose)
     return 0
 
 
 @commands.command(cls=_TargetCommand)
 @click.argument("words", metavar="TARGET", nargs=-1)
+@_target_options
 @click.option("--json", "as_json", is_flag=True, help="Print the full definitions, as JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what the server logs, too.")
 @click.pass_context
-def tools(ctx: click.Context, words: tuple[str, ...], as_json: bool, verbose: bool) -> int:
+def tools(
+    ctx: click.Context,
+    words: tuple[str, ...],
+    headers: dict[str, str],
+    cafile: str | None,
+    as_json: bool,
+    verbose: bool,
+) -> int:
     """List the tools of a server with their parameters.
 
     A parameter with a question mark may be left out.
@@ -130,13 +250,13 @@ def tools(ctx: click.Context, words: tuple[str, ...], as_json: bool, verbose: bo
     from .interrupts import run_interruptible
     from .listing import list_tools
 
-    command, rest = _split_target(ctx, words)
+    target, rest = _split_target(ctx, words, headers, cafile)
     if rest:
         raise click.UsageError(
             f"What is {rest[0]!r}? Put a command line in quotes, or after '--'.", ctx
         )
     return run_interruptible(
-        lambda interrupts: list_tools(interrupts, command, as_json=as_json, verbose=verbose)
+        lambda interrupts: list_tools(interrupts, target, as_json=as_json, verbose=verbose)
     )
 
 
@@ -146,17 +266,9 @@ def _seconds_option(name: str, help: str, default: str = "") -> Callable[[F], F]
         type=float,
         metavar="SECONDS",
         help=help,
-        callback=_above_zero,
+        callback=above_zero,
         show_default=default or False,
     )
-
-
-def _above_zero(
-    ctx: click.Context, parameter: click.Parameter, seconds: float | None
-) -> float | None:
-    if seconds is not None and not seconds > 0:
-        raise click.BadParameter("must be more than 0 seconds.", ctx, parameter)
-    return seconds
 
 
 @commands.command(cls=_TargetCommand)
@@ -164,6 +276,7 @@ def _above_zero(
 @_seconds_option("--timeout", "Give up after this much silence; progress is no silence.", "60")
 @_seconds_option("--max-timeout", "Give up after this time in any case; inf for never.", "3600")
 @_seconds_option("--cancel-after", "Cancel the call after this time, as Ctrl-C would.")
+@_target_options
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result, as JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what the server logs, too.")
 @click.pass_context
@@ -173,6 +286,8 @@ def call(
     timeout: float | None,
     max_timeout: float | None,
     cancel_after: float | None,
+    headers: dict[str, str],
+    cafile: str | None,
     as_json: bool,
     verbose: bool,
 ) -> int:
@@ -188,6 +303,7 @@ def call(
       trio-mcp call shop.py order_book title=Dune
       trio-mcp call shop.py rebuild_index titles='["Dune", "Emma"]'
       trio-mcp call add a=1 b=2 -- node server.js
+      trio-mcp call https://example.com/mcp add a=1 b=2
 
     \b
     Exit status:
@@ -201,11 +317,11 @@ def call(
     from .calling import CallRequest, call_tool
     from .interrupts import run_interruptible
 
-    command, rest = _split_target(ctx, words)
+    target, rest = _split_target(ctx, words, headers, cafile)
     if not rest:
         raise click.UsageError("Missing TOOL: 'trio-mcp tools TARGET' lists them.", ctx)
     request = CallRequest(
-        command=command,
+        target=target,
         tool=rest[0],
         arguments=rest[1:],
         timeout=timeout,
@@ -218,14 +334,21 @@ def call(
 
 
 @commands.command(short_help="Watch fifty calls at once, and the account in the end.")
-def demo() -> int:
+@click.option("--http", is_flag=True, help="Speak with the shop over HTTP.")
+@click.option("--websocket", is_flag=True, help="Speak with the shop over a WebSocket.")
+@click.pass_context
+def demo(ctx: click.Context, http: bool, websocket: bool) -> int:
     """Watch fifty calls at once: done, cancelled, timed out, failed, and nothing left over.
 
-    Launches a bookshop as a server process, and calls its tools. In the end the shop is asked for
-    an account of what has become of everything it was asked to do. The exit status is 0 only if
-    both sides agree, nothing is left over, and the server process has ended by itself.
+    Launches a bookshop as a server process, and calls its tools, over standard input and output
+    unless an option says otherwise. In the end the shop is asked for an account of what has become
+    of everything it was asked to do. The exit status is 0 only if both sides agree, nothing is left
+    over, and the server process has ended in time, by itself or, over a network, at SIGTERM.
     """
     from ..demo.visit import visit
     from .interrupts import run_interruptible
 
-    return run_interruptible(visit)
+    if http and websocket:
+        raise click.UsageError("--http or --websocket, not both.", ctx)
+    over: Wire = "http" if http else "websocket" if websocket else "stdio"
+    return run_interruptible(lambda interrupts: visit(interrupts, over))

@@ -20,7 +20,7 @@ from .failure import FAILED, INTERRUPTED, TIMED_OUT, USAGE, CommandError
 from .interrupts import Interrupts
 from .printable import one_line
 from .show import CallView, call_view, print_json, print_result
-from .targets import connected
+from .targets import Target, connected
 
 __all__ = ["CallRequest", "call_tool"]
 
@@ -32,7 +32,7 @@ _NAMES_SHOWN: Final = 12
 class CallRequest:
     """What the user asked for. Times are in seconds, ``None`` for the client's defaults."""
 
-    command: Sequence[str]
+    target: Target
     tool: str
     arguments: Sequence[str]
     timeout: float | None
@@ -44,7 +44,7 @@ class CallRequest:
 
 async def call_tool(interrupts: Interrupts, request: CallRequest) -> int:
     """Make the call, print its result; the exit status."""
-    async with connected(request.command, verbose=request.verbose) as client:
+    async with connected(request.target, verbose=request.verbose) as client:
         interrupts.at_once = client.abort
         tool = await _find(client, request.tool)
         arguments = parse_arguments(request.arguments, tool.input_schema)
@@ -56,7 +56,7 @@ async def call_tool(interrupts: Interrupts, request: CallRequest) -> int:
                 interrupts.gently = watched.cancel
                 result = await watched.outcome(request.cancel_after)
         if result is None:
-            interrupts.leaving()
+            interrupts.leaving(request.target.leave)
             return interrupts.status or watched.status
         if request.as_json:
             print_json(result)

@@ -1,4 +1,4 @@
-"""Ctrl-C, for commands that have a server process to take leave of."""
+"""Ctrl-C, for commands that have a server to take leave of."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Interrupts:
         self.at_once: Callable[[], None] | None = None
         self.status: int | None = None
         self._leaving = trio.Event()
+        self._awaited = ""
 
     async def obey(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
         """Until the scope is cancelled; the task of :func:`run_interruptible`."""
@@ -43,8 +44,10 @@ class Interrupts:
                     self.at_once()
                 scope.cancel(name)
 
-    def leaving(self) -> None:
-        """All is said; what is left is to wait for the server, and Ctrl-C would end that."""
+    def leaving(self, awaited: str) -> None:
+        """All is said; what is left is to wait for what is ``awaited``: "the server to exit", for
+        one. Ctrl-C would end that."""
+        self._awaited = awaited
         if self.status == 128 + signal.SIGINT:  # somebody is there who may press it again
             self._leaving.set()
 
@@ -52,9 +55,7 @@ class Interrupts:
         """Once leaving takes long, say so; a task of :func:`run_interruptible`."""
         await self._leaving.wait()
         await trio.sleep(_PATIENCE)
-        click.echo(
-            "trio-mcp: waiting for the server to exit; Ctrl-C again ends it at once", err=True
-        )
+        click.echo(f"trio-mcp: waiting for {self._awaited}; Ctrl-C again ends it at once", err=True)
 
 
 def run_interruptible(work: Callable[[Interrupts], Awaitable[int]]) -> int:

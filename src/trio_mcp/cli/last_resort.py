@@ -12,7 +12,8 @@ what may be stuck. For the same reason the thread does not need the loop to lear
 
 * a signal reaches it through the interpreter's wake-up descriptor, which is written to even while
   the main thread is deep in some C function;
-* a peer that closes its end of a pipe or socket shows as a hang-up of our descriptor;
+* a peer that closes its end of a pipe or socket shows as a hang-up of our descriptor, where it is
+  the only peer and its end is the server's;
 * and where neither happens (end of file on a terminal or a regular file, a broken standard output)
   the loop itself says so with :meth:`LastResort.begin`.
 """
@@ -50,15 +51,18 @@ _STOPPING: Final = frozenset({_BEGIN, signal.SIGINT, signal.SIGTERM})
 class LastResort:
     """Watches for the beginning of a shutdown, and ends the process if that takes too long.
 
-    :param wire_in: the descriptor that the peer's requests come from.
+    :param wire_in: the descriptor that the requests of the one peer come from; ``None`` for a
+        server of a network, whose peers come and go.
 
     The process gets ``2 * Limits.drain + Limits.longest_cleanup + Limits.cleanup`` seconds: for the
-    requests in flight, for their clean-up, for their threads, and for the last answers.
+    requests in flight, for their clean-up, for their threads, and for the last answers; over a
+    network ``Limits.drain`` more, for the goodbyes of connections.
     """
 
-    def __init__(self, server: Server, wire_in: int) -> None:
+    def __init__(self, server: Server, wire_in: int | None = None) -> None:
         limits = server.limits
-        self.seconds = 2 * limits.drain + limits.longest_cleanup + limits.cleanup
+        drains = 2 if wire_in is not None else 3
+        self.seconds = drains * limits.drain + limits.longest_cleanup + limits.cleanup
         self._server = server
         self._wire_in = wire_in
         self._told, self._tell = socket.socketpair()
@@ -91,13 +95,14 @@ class LastResort:
     def _watch(self) -> None:
         poll = select.poll()
         poll.register(self._told, select.POLLIN)
-        poll.register(self._wire_in, _HANG_UP)
+        if self._wire_in is not None:
+            poll.register(self._wire_in, _HANG_UP)
         ends_at = math.inf
         while (left := ends_at - time.monotonic()) > 0:
             began = False
             for descriptor, _ in poll.poll(None if left == math.inf else left * 1000):
                 if descriptor == self._wire_in:
-                    poll.unregister(self._wire_in)
+                    poll.unregister(descriptor)
                     began = True
                 else:
                     began = not _STOPPING.isdisjoint(self._take_bytes()) or began

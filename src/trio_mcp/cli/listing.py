@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from .interrupts import Interrupts
 from .show import print_json, print_tools
-from .targets import connected
+from .targets import Target, connected
 
 __all__ = ["list_tools"]
 
 
 async def list_tools(
-    interrupts: Interrupts, command: Sequence[str], *, as_json: bool, verbose: bool
+    interrupts: Interrupts, target: Target, *, as_json: bool, verbose: bool
 ) -> int:
     """Print the tools of a server; the exit status."""
-    async with connected(command, verbose=verbose) as client:
+    async with connected(target, verbose=verbose) as client:
         interrupts.at_once = client.abort
         tools = [tool async for tool in client.tools()]
     if as_json:

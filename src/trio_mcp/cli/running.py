@@ -18,7 +18,7 @@ from .failure import CommandError
 from .last_resort import LastResort
 from .loading import ServerFile, load_server
 
-__all__ = ["run_server"]
+__all__ = ["configure_logging", "run_server"]
 
 
 def run_server(file: ServerFile, *, verbose: bool) -> None:
@@ -31,14 +31,14 @@ def run_server(file: ServerFile, *, verbose: bool) -> None:
     except (RuntimeError, OSError) as error:
         raise CommandError(str(error)) from None
     server = load_server(file)
-    _configure_logging(verbose)
+    configure_logging(verbose)
     try:
         trio.run(_serve, server, wire_in, wire_out)
     finally:
         flush_stdio()
 
 
-def _configure_logging(verbose: bool) -> None:
+def configure_logging(verbose: bool) -> None:
     """To standard error. A server file that has configured logging itself has the last word."""
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     if verbose:

@@ -1,16 +1,20 @@
-"""TARGET: how to launch the server that a command talks to, and talking to it."""
+"""TARGET: how to launch the server that a command talks to, or where it is, and talking to it."""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
+import ssl
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final, TypeAlias
+from urllib.parse import urlsplit
 
+import attrs
 import click
 
 from ..client import Client, connect
@@ -25,21 +29,84 @@ from .failure import USAGE, CommandError
 from .loading import ServerFile
 from .printable import printable
 
-__all__ = ["connected", "launch_command"]
+__all__ = ["Address", "Launch", "Target", "connected", "parse_target"]
 
 _QUOTED_LINES: Final = 12
 """Lines of a failed server's last words that are shown."""
 
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+_ERRNO: Final = re.compile(r"^\[Errno -?\d+\] ")
+_SCHEMES: Final = ("http", "https", "ws", "wss")
 
-def launch_command(target: str) -> list[str]:
-    """The command behind one word: a server file, a program, or a command line in quotes.
+
+@attrs.frozen
+class Launch:
+    """A server that is launched."""
+
+    command: Sequence[str]
+    leave: ClassVar = "the server to exit"
+
+    def __str__(self) -> str:
+        return repr(shlex.join(self.command))
+
+
+@attrs.frozen
+class Address:
+    """A server that is there.
+
+    :param headers: sent with every request.
+    :param cafile: the authorities to trust, instead of the system's.
+    """
+
+    url: str
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    cafile: str | None = None
+    leave: ClassVar = "the connection to close"
+
+    def __str__(self) -> str:
+        """Without what may be a secret in it."""
+        try:
+            parts = urlsplit(self.url)
+        except ValueError:
+            return "this address"
+        return parts._replace(
+            netloc=parts.netloc.rpartition("@")[2], query="", fragment=""
+        ).geturl()
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """``None`` for the system's authorities."""
+        if self.cafile is None:
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.cafile)
+        except ssl.SSLError:
+            raise CommandError(
+                f"{self.cafile!r} holds no certificate, in PEM form", USAGE
+            ) from None
+        except OSError as error:
+            why = error.strerror or error
+            raise CommandError(f"cannot read {self.cafile!r}: {why}", USAGE) from None
+
+
+Target: TypeAlias = Launch | Address
+
+
+def parse_target(target: str) -> Target:
+    """What one word stands for: an address, a server file, a program, or a command line in quotes.
 
     Raises :class:`CommandError` for what is none of them.
     """
-    if "://" in target:
+    scheme = _SCHEME.match(target)
+    if scheme is None:
+        return Launch(_command(target))
+    if scheme[1].lower() not in _SCHEMES:
         raise CommandError(
-            f"{target}: there is no transport for addresses yet; give a command to launch", USAGE
+            f"{target}: an address begins with http://, https://, ws:// or wss://", USAGE
         )
+    return Address(target)
+
+
+def _command(target: str) -> list[str]:
     file = ServerFile.parse(target)
     if file is not None and (file.path.is_file() or " " not in target):
         file.check()
@@ -57,33 +124,74 @@ def launch_command(target: str) -> list[str]:
 
 
 @asynccontextmanager
-async def connected(
-    command: Sequence[str], *, verbose: bool = False
-) -> AsyncGenerator[Client, None]:
-    """A client of a launched server. What goes wrong comes out as :class:`CommandError`.
+async def connected(target: Target, *, verbose: bool = False) -> AsyncGenerator[Client, None]:
+    """A client of a server. What goes wrong comes out as :class:`CommandError`.
 
-    :param verbose: show on our standard error what the server writes to its own.
+    :param verbose: show on our standard error what a launched server writes to its own.
     """
-    launched = False
+    there = False
     _configure_logging(verbose)
     try:
-        async with connect(command) as client:
-            launched = True
+        async with _connect(target) as client:
+            there = True
             yield client
-    except OSError as error:
-        if launched:
+    except (OSError, ValueError) as error:
+        if there:
             raise
-        raise CommandError(f"cannot launch {command[0]!r}: {error.strerror or error}") from None
+        raise _no_connection(target, error) from None
     except IncompatibleServer as error:
-        raise CommandError(f"cannot use {shlex.join(command)!r}: {error}") from None
+        raise CommandError(f"cannot use {target}: {_incompatible(target, error)}") from None
     except ConnectionLost as error:
+        if isinstance(target, Address) and not there:
+            how = "use" if error.sent else "connect to"
+            why = _ERRNO.sub("", error.message)
+            raise CommandError(f"cannot {how} {target}: {why}") from None
         raise _lost(error) from None
     except ServerError as error:
         logged = error.code == ErrorCode.INTERNAL_ERROR and not verbose
-        hint = "; -v shows its log" if logged else ""
+        hint = "; -v shows its log" if logged and isinstance(target, Launch) else ""
         raise CommandError(f"{error}{hint}") from None
     except TrioMcpError as error:
+        if isinstance(target, Address) and not there:
+            raise CommandError(f"cannot use {target}: {error}") from None
         raise CommandError(str(error)) from None
+
+
+def _connect(target: Target) -> AbstractAsyncContextManager[Client]:
+    if isinstance(target, Launch):
+        return connect(target.command)
+    return connect(target.url, headers=target.headers, ssl_context=target.ssl_context())
+
+
+def _no_connection(target: Target, error: OSError | ValueError) -> CommandError:
+    if isinstance(target, Launch):
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        return CommandError(f"cannot launch {target.command[0]!r}: {why}")
+    if isinstance(error, ValueError) and not isinstance(error, OSError):  # TLS knows one of both
+        return CommandError(f"cannot connect to {target}: {error}", USAGE)
+    return CommandError(f"cannot connect to {target}: {_why(error)}")
+
+
+def _why(error: OSError) -> str:
+    """The reason of the first of all attempts, where there were several."""
+    cause = error.__cause__
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    if isinstance(cause, OSError) and cause.errno is not None:
+        return os.strerror(cause.errno)
+    return str(error.strerror or error)
+
+
+def _incompatible(target: Target, error: IncompatibleServer) -> str:
+    """Whoever answers at an address may be anything: not each refusal tells of a revision."""
+    refusal = error.__cause__
+    if (
+        isinstance(target, Address)
+        and isinstance(refusal, ServerError)
+        and refusal.code != ErrorCode.METHOD_NOT_FOUND
+    ):
+        return f"it answers {refusal}"
+    return str(error)
 
 
 def _configure_logging(verbose: bool) -> None:

@@ -170,7 +170,8 @@ async def audit(ctx: Context, patience: float = 10) -> Account:
     """
     with trio.move_on_after(patience), server.journal.subscribe() as endings:
         while any(still_there(ctx).values()):
-            await anext(endings)
+            with trio.move_on_after(0.1):  # an ending may be told just before it is all over
+                await anext(endings)
     calls = [record for record in server.journal if is_customers(record)]
     there = still_there(ctx)
     return Account(

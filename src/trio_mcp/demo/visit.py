@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from ..calls import ToolCall
 from ..cli.interrupts import Interrupts
-from ..client import Client, connect
+from ..client import Client
 from ..runtime.errors import CallTimeout, ServerError
 from ..runtime.lifecycle import State
 from ..runtime.limits import Limits
@@ -23,20 +22,20 @@ from ..runtime.models.content import TextContent
 from ..runtime.models.tools import CallToolResult
 from .board import STYLES, Board, Row, board_on
 from .plan import PlannedCall, plan
+from .shop import Wire, open_shop
 
 __all__ = ["visit"]
 
 BOOKSHOP: Final = str(Path(__file__).with_name("bookshop.py"))
 
 
-async def visit(interrupts: Interrupts) -> int:
+async def visit(interrupts: Interrupts, over: Wire = "stdio") -> int:
     """Launch the shop, make all calls, print the summary; the exit status."""
     console = Console()
     planned = plan()
     rows = [Row(i, call.tool, call.about) for i, (_, call) in enumerate(planned, start=1)]
-    limits = Limits()
-    command = [sys.executable, "-m", "trio_mcp", "run", BOOKSHOP]
-    async with connect(command, limits=limits) as client:
+    async with open_shop(BOOKSHOP, over, Limits()) as shop:
+        client = shop.client
         interrupts.at_once = client.abort
         with board_on(console, rows) as board:
             async with trio.open_nursery() as nursery:
@@ -47,17 +46,17 @@ async def visit(interrupts: Interrupts) -> int:
                 nursery.cancel_scope.cancel("all have left")
         console.print("Closing time: the shop waits until everything has stopped.")
         account = await _ask_for_account(client)
-        leaves_at = trio.current_time()
     summary = Summary(
         seen=Counter(row.how for row in rows),
         crossed=client.journal.late,
         account=account,
-        exit_status=client.exit_status,
-        by_itself=trio.current_time() - leaves_at < limits.exit_wait,
+        exit_status=shop.exit_status,
+        by_itself=shop.in_time,
+        signalled=shop.signalled,
     )
     _print_summary(console, summary)
-    if summary.complaints and client.stderr_tail:
-        console.print("The shop's log:", client.stderr_tail, markup=False, sep="\n")
+    if summary.complaints and shop.log:
+        console.print("The shop's log:", shop.log, markup=False, sep="\n")
     return 1 if summary.complaints else 0
 
 
@@ -127,13 +126,18 @@ async def _ask_for_account(client: Client) -> dict[str, int]:
 
 @attrs.frozen(kw_only=True)
 class Summary:
-    """Both sides' counts. ``crossed`` answers were on their way when their call was given up."""
+    """Both sides' counts. ``crossed`` answers were on their way when their call was given up.
+
+    ``by_itself``: the server process has ended in time, once its input had ended; or at SIGTERM, if
+    it was ``signalled``, since a server of a network has no such input.
+    """
 
     seen: Counter[str]
     crossed: int
     account: dict[str, int]
     exit_status: int | None
     by_itself: bool
+    signalled: bool = False
 
     @property
     def left_over(self) -> str:
@@ -161,7 +165,11 @@ class Summary:
         if self.exit_status != 0:
             yield f"the server process ended with status {self.exit_status}"
         elif not self.by_itself:
-            yield "the server process had to be told to end"
+            yield (
+                "the server process did not end in time after SIGTERM"
+                if self.signalled
+                else "the server process had to be told to end"
+            )
 
 
 def _print_summary(console: Console, summary: Summary) -> None:
@@ -182,7 +190,8 @@ def _print_summary(console: Console, summary: Summary) -> None:
     for complaint in summary.complaints:
         console.print(Text(f"WRONG: {complaint}", "bold red"))
     if not summary.complaints:
-        console.print("Both sides agree. The server process has exited by itself, with status 0.")
+        how = "at SIGTERM" if summary.signalled else "by itself"
+        console.print(f"Both sides agree. The server process has exited {how}, with status 0.")
 
 
 def _in_column(value: object) -> str:
