@@ -243,6 +243,11 @@ class _Peer:
             self.await_alive(len(lines))
         return lines
 
+    def rest(self, seconds: float) -> None:
+        """Ask nothing for so long, on a connection that the server need not keep meanwhile."""
+        self._line.close()  # the next question opens it again
+        time.sleep(seconds)
+
     def await_alive(self, handlers: int) -> None:
         """Ask until exactly so many `sleep` handlers are alive."""
         deadline = time.monotonic() + STEP_LIMIT
@@ -317,7 +322,7 @@ def memory(command: Sequence[str], *, in_flight: int) -> HttpMemory:
         try:
             _check_silent(lines)
             loaded = resident(peer.pid)
-            time.sleep(SILENCE)
+            peer.rest(SILENCE)
             peer.await_alive(in_flight)
             return HttpMemory(in_flight, idle, loaded, silent=resident(peer.pid))
         finally:
