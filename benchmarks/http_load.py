@@ -243,10 +243,9 @@ class _Peer:
             self.await_alive(len(lines))
         return lines
 
-    def rest(self, seconds: float) -> None:
-        """Ask nothing for so long, on a connection that the server need not keep meanwhile."""
-        self._line.close()  # the next question opens it again
-        time.sleep(seconds)
+    def hang_up(self) -> None:
+        """Before a pause, in which the server might do it. The next question connects again."""
+        self._line.close()
 
     def await_alive(self, handlers: int) -> None:
         """Ask until exactly so many `sleep` handlers are alive."""
@@ -322,7 +321,8 @@ def memory(command: Sequence[str], *, in_flight: int) -> HttpMemory:
         try:
             _check_silent(lines)
             loaded = resident(peer.pid)
-            peer.rest(SILENCE)
+            peer.hang_up()
+            time.sleep(SILENCE)
             peer.await_alive(in_flight)
             return HttpMemory(in_flight, idle, loaded, silent=resident(peer.pid))
         finally:
@@ -351,6 +351,7 @@ def _time_close(peer: _Peer, others: int, label: str) -> float:
 
 
 def _run_wrk(peer: _Peer, wrk: str, connections: int, seconds: int) -> _Summary:
+    peer.hang_up()
     body = _body("stock", _BOOK).decode()
     options = ["-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(SCRIPT)]
     done = subprocess.run(
