@@ -39,6 +39,7 @@ __all__ = [
     "Throughput",
     "cancel_storm",
     "memory",
+    "resident",
     "throughput",
 ]
 
@@ -279,24 +280,6 @@ class _Peer:
         if len(messages) != 1 or messages[0].id != request_id or messages[0].result is None:
             raise LoadError(f"server/discover was answered with {messages}")
 
-    def resident(self) -> int:
-        """Return the process's resident memory in bytes, once it has settled."""
-        give_up = time.monotonic() + SETTLE_LIMIT
-        readings = [self._resident_now()]
-        while time.monotonic() < give_up:
-            time.sleep(SETTLE_INTERVAL)
-            readings.append(self._resident_now())
-            recent = readings[-SETTLE_READINGS:]
-            if len(recent) == SETTLE_READINGS and max(recent) - min(recent) < SETTLE_BYTES:
-                break
-        return readings[-1]
-
-    def _resident_now(self) -> int:
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) * 1024
-        raise LoadError("the server is gone")
-
     def _write(self) -> None:
         try:
             while self._outgoing:
@@ -325,6 +308,29 @@ class _Peer:
             raise LoadError(f"the server wrote what is no answer: {error}") from error
 
 
+def resident(pid: int) -> int:
+    """Return a process's resident memory in bytes, once it has settled."""
+    give_up = time.monotonic() + SETTLE_LIMIT
+    readings = [_resident_now(pid)]
+    while time.monotonic() < give_up:
+        time.sleep(SETTLE_INTERVAL)
+        readings.append(_resident_now(pid))
+        recent = readings[-SETTLE_READINGS:]
+        if len(recent) == SETTLE_READINGS and max(recent) - min(recent) < SETTLE_BYTES:
+            break
+    return readings[-1]
+
+
+def _resident_now(pid: int) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+    except FileNotFoundError:
+        pass
+    raise LoadError("the server is gone")
+
+
 def throughput(
     command: Sequence[str], *, calls: int = 10_000, window: int = 100, warmup: int = 1_000
 ) -> Throughput:
@@ -349,9 +355,9 @@ def memory(command: Sequence[str], *, in_flight: int = 5_000) -> Memory:
         peer.discover()
         _run_calls(peer, MEMORY_WARMUP, 100)
         peer.call("stats", "{}", peer.unexpected)
-        idle = peer.resident()
+        idle = resident(peer.pid)
         _hold(peer, in_flight)
-        return Memory(in_flight=in_flight, idle=idle, loaded=peer.resident())
+        return Memory(in_flight=in_flight, idle=idle, loaded=resident(peer.pid))
 
 
 def cancel_storm(command: Sequence[str], *, in_flight: int = 5_000) -> Storm:

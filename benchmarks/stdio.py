@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-if not __package__:  # started as a script: the folder above holds the package
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if not __package__:  # started as a script: the folder above holds the package; this one hides
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # the standard library's `http`
 
 from benchmarks.load import Memory, Storm, Throughput, cancel_storm, memory, throughput
 
@@ -61,7 +61,7 @@ def rows(in_flight: int) -> list[Row]:
 
 def measure(script: str, options: argparse.Namespace) -> Round:
     """Run every measurement once, each against a fresh server."""
-    command = [sys.executable, script]
+    command = [sys.executable, "-P", script]  # or its own folder would hide `http`
     return Round(
         throughput(command, calls=options.calls, window=options.window),
         memory(command, in_flight=options.in_flight),
@@ -86,10 +86,15 @@ def table(results: dict[str, list[Round]], in_flight: int) -> Iterable[str]:
 
 def machine() -> Iterable[str]:
     """Yield what the numbers depend on."""
+    yield from host()
+    yield ", ".join(f"{package} {_version(package)}" for package in PACKAGES)
+
+
+def host() -> Iterable[str]:
+    """Yield what the numbers depend on, whatever is measured."""
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     yield f"{_processor()}, {os.cpu_count()} cores, load average {load}"
     yield f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
-    yield ", ".join(f"{package} {_version(package)}" for package in PACKAGES)
 
 
 def _processor() -> str:
