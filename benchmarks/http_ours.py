@@ -80,7 +80,7 @@ async def _serve_on_hypercorn(port: int) -> None:
 
     config = Config()
     config.bind = [f"127.0.0.1:{port}"]
-    await serve(server.asgi(), config)  # type: ignore[attr-defined]
+    await serve(server.asgi(), config)  # type: ignore[arg-type]  # ours is typed more widely
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.peers.inspection import exchanges, record_of
 from tests.peers.raw import call, text_of, until
-from tests.test_http_server import (
+from tests.peers.raw_http import (
     MEBIBYTE,
     Ending,
     Head,

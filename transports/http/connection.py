@@ -253,7 +253,9 @@ class HttpConnection:
     ) -> Principal | Answer:
         """Who asks, or what to say to nobody."""
         with trio.CancelScope() as self._identifying:
-            return await authentication.identify(head, self._limits)
+            verdict = await authentication.identify(head, self._limits)
+            if not self._identifying.cancel_called:  # it may have been too late to be felt
+                return verdict
         return answer_error(self._service.core.shutting_down())  # if anybody is there to hear it
 
     async def _answer_with(self, exchange: Exchange, reply: HttpReply, *, keep: bool) -> bool:

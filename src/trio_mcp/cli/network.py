@@ -98,13 +98,9 @@ async def _serve_hypercorn(
     task_status: trio.TaskStatus[int],
 ) -> None:
     # What comes with an extra, and takes long to import.
-    from ..transports.http.hypercorn import (  # type: ignore[import-not-found]
-        serve_hypercorn,
-    )
+    from ..transports.http.hypercorn import serve_hypercorn
 
-    app = server.asgi(  # type: ignore[attr-defined]
-        path=options.path, hosts=(host, *options.hosts), origins=options.origins
-    )
+    app = server.asgi(path=options.path, hosts=(host, *options.hosts), origins=options.origins)
     await serve_hypercorn(
         app,
         host,
