@@ -29,17 +29,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.peers.inspection import exchanges, record_of
 from tests.peers.raw import call, text_of, until
-from tests.peers.raw_http import (
+from tests.peers.raw_http import Head, HttpPeer, Response, post
+from tests.test_http_server import (
     MEBIBYTE,
     Ending,
-    Head,
     HttpFixtures,
-    HttpPeer,
-    Response,
     Service,
     close,
     half_close,
-    post,
     recorded,
     reset,
 )

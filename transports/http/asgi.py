@@ -3,6 +3,9 @@
 A carrier of this kind shows no connections: each request is served by itself, inside the server's
 own call for it. So it works mounted below another application, with or without lifespan events.
 
+What goes by time is shared by all requests where there is a lifespan to live in, else a request has
+it for itself.
+
 A request is shielded from the server's cancellation, which is how Hypercorn ends: that becomes
 cause SHUTDOWN, as everywhere, and ``trio.Cancelled`` goes on behind it.
 """
@@ -42,6 +45,7 @@ class AsgiApp:
     def __init__(self, service: HttpService) -> None:
         self._service = service
         self._run: trio.lowlevel.TrioToken | None = None
+        self._clockwork: Clockwork | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if not trio.lowlevel.in_trio_task():
@@ -52,7 +56,7 @@ class AsgiApp:
         self._enter_run()
         kind = scope["type"]
         if kind == "http":
-            await _Request(self._service, scope, receive, send).serve()
+            await _Request(self._service, self._clockwork, scope, receive, send).serve()
         elif kind == "lifespan":
             await self._live(receive, send)
         elif kind == "websocket":
@@ -68,13 +72,24 @@ class AsgiApp:
         if run is not self._run:
             self._run = run
             self._service.draining = False
+            self._clockwork = None
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         self._service.draining = False
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self.drain()
+        try:
+            async with trio.open_nursery() as nursery:
+                clockwork = Clockwork(nursery, self._service.core.limits)
+                nursery.start_soon(clockwork.break_silences)
+                self._clockwork = clockwork
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+                await self.drain()
+                nursery.cancel_scope.cancel("the lifespan has ended")
+        except BaseExceptionGroup as group:
+            raise leaf_of(group) from None
+        finally:
+            self._clockwork = None
         await send({"type": "lifespan.shutdown.complete"})
 
     async def drain(self) -> None:
@@ -92,7 +107,14 @@ class AsgiApp:
 class _Request:
     """One request. A :class:`~.service.Served`, and the :class:`~.reply.Sink` of its stream."""
 
-    def __init__(self, service: HttpService, scope: Message, receive: Receive, send: Send) -> None:
+    def __init__(
+        self,
+        service: HttpService,
+        clockwork: Clockwork | None,
+        scope: Message,
+        receive: Receive,
+        send: Send,
+    ) -> None:
         self._multiplexed = not scope["http_version"].startswith("1")
         self.label = _label_of(scope)
         self._service = service
@@ -101,7 +123,7 @@ class _Request:
         self._receive_message = receive
         self._send_message = send
         self._nursery: trio.Nursery
-        self._clockwork: Clockwork
+        self._clockwork = clockwork
         self._identifying = trio.CancelScope()
         self._sending = trio.CancelScope()
         self._exchange: Exchange | None = None
@@ -109,6 +131,7 @@ class _Request:
         self._draining = False
         self._finishing = False
         self._answered = False
+        self._stopped = False
         self._began_at = trio.current_time()
 
     async def serve(self) -> None:
@@ -189,16 +212,17 @@ class _Request:
     # The watch ------------------------------------------------------------------------------------
 
     async def _serve_watched(self, body: bytearray) -> None:
-        async with trio.open_nursery() as watching:
-            watching.start_soon(self._watch)
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._watch)
+            clockwork = self._clockwork
+            if clockwork is None:
+                clockwork = Clockwork(self._nursery, self._limits)
+                self._nursery.start_soon(clockwork.break_silences)
             with trio.CancelScope(shield=True):  # as long as a shutdown may take
-                async with trio.open_nursery() as self._nursery:
-                    self._clockwork = Clockwork(self._nursery, self._limits)
-                    self._nursery.start_soon(self._clockwork.break_silences)
-                    await self._serve_request(body)
-                    self._nursery.cancel_scope.cancel("answered")
+                await self._serve_request(body, clockwork)
             self._answered = True
-            watching.cancel_scope.cancel("answered")
+            if not self._stopped:  # else that is on its way, and is not to be taken for this
+                self._nursery.cancel_scope.cancel("answered")
 
     async def _watch(self) -> None:
         """Hear that the client has left, or feel that the server is being stopped."""
@@ -209,6 +233,7 @@ class _Request:
             raise
         except BaseException:
             if not self._answered:
+                self._stopped = True
                 self.drain()
                 self.shut_down()
             raise
@@ -244,7 +269,7 @@ class _Request:
 
     # The answer -----------------------------------------------------------------------------------
 
-    async def _serve_request(self, body: bytearray) -> None:
+    async def _serve_request(self, body: bytearray, clockwork: Clockwork) -> None:
         service = self._service
         principal = None
         if service.authentication is not None:
@@ -258,11 +283,13 @@ class _Request:
             await self._answer(request)
             return
         now = trio.current_time()
-        reply = HttpReply(self._clockwork.pacer, self._open_stream, now)
+        reply = HttpReply(clockwork.pacer, self._open_stream, now)
         exchange = self._exchange = service.core.open(request, self, reply, now, principal)
-        self._clockwork.replies.add(reply)
-        await exchange.run()
-        self._clockwork.replies.discard(reply)  # from here on it is never silent
+        clockwork.replies.add(reply)
+        try:
+            await exchange.run()
+        finally:
+            clockwork.replies.discard(reply)  # from here on it is never silent
         if self._lost is not None:
             reply.fall_silent()
         if reply.streamed is not None:
@@ -295,8 +322,11 @@ class _Request:
         await self._respond(answer.status, headers, b"" if answer.bare else answer.body)
 
     async def _respond(self, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> bool:
+        """One message with the whole body, if it is short; Hypercorn holds it until it is taken."""
         await self.begin(HTTPStatus(status), tuple(headers))
-        return await self.send(body) and await self._finish()
+        if len(body) > CHUNK:
+            return await self.send(body) and await self._finish()
+        return await self._finish(body)
 
     # An event stream ------------------------------------------------------------------------------
 
@@ -305,7 +335,8 @@ class _Request:
 
     async def _stream_events(self, reply: HttpReply) -> None:
         try:
-            await reply.stream(self)
+            with trio.CancelScope(shield=True):  # as the rest of the request
+                await reply.stream(self)
         finally:
             assert reply.streamed is not None
             reply.streamed.set()
@@ -326,16 +357,16 @@ class _Request:
     async def end(self) -> None:
         await self._finish()
 
-    async def _finish(self) -> bool:
+    async def _finish(self, body: bytes = b"") -> bool:
         self._finishing = self._lost is None
-        return await self._send({"type": "http.response.body", "body": b""})
+        return await self._send({"type": "http.response.body", "body": body})
 
     async def _send(self, message: Message) -> bool:
         """Whether the server has taken it, in time."""
         if self._lost is not None:
             return False
         limit = self._limits.drain if self._draining else self._limits.stall
-        with trio.move_on_after(limit) as scope:
+        with trio.CancelScope(deadline=trio.current_time() + limit) as scope:
             self._sending = scope
             try:
                 await self._send_message(message)
