@@ -25,36 +25,26 @@ async def open_websocket(
     headers: Mapping[str, str] | None = None,
 ) -> WebSocketWire:
     """Connect to a ``ws:`` or ``wss:`` URL. The opening handshake is the beginning of the wire's
-    :meth:`~WebSocketWire.run`.
+    :meth:`~WebSocketWire.run`, which should follow at once: both have the same ``Limits.connect``
+    seconds, counted from here.
 
     Raises ``ValueError`` for what is no such URL, and ``OSError`` if there is no connection to be
-    had, or not within ``Limits.connect``.
+    had, or not in time.
     """
+    deadline = trio.current_time() + limits.connect
     place = _Place.of(url)
     stream: trio.abc.Stream
-    with trio.move_on_after(limits.connect) as waiting:
+    with trio.move_on_at(deadline) as waiting:
         tcp = await trio.open_tcp_stream(place.host, place.port)
         if not place.tls:
             stream = tcp
         else:
-            context = ssl_context if ssl_context is not None else ssl.create_default_context()
-            secured = trio.SSLStream(
-                tcp, context, server_hostname=place.host, https_compatible=True
-            )
-            try:
-                await secured.do_handshake()
-            except BaseException as error:
-                await trio.aclose_forcefully(tcp)
-                if isinstance(error, trio.BrokenResourceError):
-                    cause = error.__cause__
-                    raise (cause if isinstance(cause, OSError) else OSError(str(error))) from None
-                raise
-            stream = secured
+            stream = await _secure(tcp, ssl_context, place.host)
     if waiting.cancelled_caught:
         raise TimeoutError(f"no connection to {url} within connect={limits.connect:g} s")
     return WebSocketWire(
         stream,
-        partial(_request, place, limits, headers or {}),
+        partial(_request, place, limits, deadline, headers or {}),
         label=f"websocket {place.host}:{place.port}",
         message_bytes=limits.message_bytes,
         close_code=NORMAL,
@@ -62,14 +52,31 @@ async def open_websocket(
     )
 
 
+async def _secure(
+    tcp: trio.SocketStream, context: ssl.SSLContext | None, host: str
+) -> trio.SSLStream[trio.SocketStream]:
+    context = context if context is not None else ssl.create_default_context()
+    secured = trio.SSLStream(tcp, context, server_hostname=host, https_compatible=True)
+    try:
+        await secured.do_handshake()
+    except BaseException as error:
+        await trio.aclose_forcefully(tcp)
+        if isinstance(error, trio.BrokenResourceError):
+            cause = error.__cause__
+            raise (cause if isinstance(cause, OSError) else OSError(str(error))) from None
+        raise
+    return secured
+
+
 async def _request(
     place: _Place,
     limits: Limits,
+    deadline: float,
     headers: Mapping[str, str],
     nursery: trio.Nursery,
     stream: trio.abc.Stream,
 ) -> WebSocketConnection:
-    with trio.move_on_after(limits.connect):
+    with trio.move_on_at(deadline):
         return await wrap_client_stream(
             nursery,
             stream,  # type: ignore[arg-type]  # any stream will do

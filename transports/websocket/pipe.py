@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
 import trio
+
+from .parts import Parts
 
 __all__ = ["CHUNK", "CONTROL_BYTES", "Pipe", "linger"]
 
@@ -15,18 +18,34 @@ CHUNK: Final = 64 * 1024
 CONTROL_BYTES: Final = 64 * 1024
 """Pongs that may wait for a peer that pings and does not read; with more, it is cut off."""
 
+SPARE: Final = 1024 * 1024
+"""Bytes that a message may take up beyond twice its longest size, before it is complete."""
+
+_END_OF_HEAD: Final = re.compile(rb"\n\r?\n")  # as h11 sees it
+_SWITCH: Final = re.compile(rb"GET |HTTP/\d\.\d 101")
+
 
 class Pipe(trio.abc.Stream):
-    """A stream that takes what is to be written at once, and writes it in a task of its own."""
+    """A stream that takes what is to be written at once, and writes it in a task of its own.
 
-    def __init__(self, stream: trio.abc.Stream, early: bytes, most_unframed: int) -> None:
+    What is read it lets through in two steps: first the head of the opening handshake, and when
+    that is over, frames. So it knows where the first frame begins, and counts what the library
+    keeps of them.
+    """
+
+    def __init__(self, stream: trio.abc.Stream, early: bytes, message_bytes: int) -> None:
         self.on_end: Callable[[], object] | None = None
-        self.unframed = 0
-        """Bytes read since the last message: the library keeps parts of a message, even empty ones,
-        without a bound of their own."""
+        self.fault: str | None = None
+        """Why we broke it off."""
         self._stream = stream
         self._early = early
-        self._most_unframed = most_unframed
+        self._parts = Parts()
+        self._uncounted = 0  # by parts: the opening, and what comes while we close
+        self._most = 2 * message_bytes + SPARE
+        self._head: bytearray | None = bytearray()  # while it is not complete
+        self._switching = False
+        self._switched = trio.Event()
+        self._closing = False
         self._waiting = bytearray()
         self._in_flight = 0
         self._control = 0
@@ -39,6 +58,21 @@ class Pipe(trio.abc.Stream):
     # For the library ----------------------------------------------------------------------------
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        if self._switching:
+            await self._switched.wait()
+        data = await self._read()
+        if not self._switched.is_set():
+            data = self._until_the_end_of_the_head(data)
+        if self._switched.is_set() and not self._closing:
+            self._parts.feed(data)
+        else:
+            self._uncounted += len(data)
+        if self._parts.kept + self._uncounted > self._most:
+            self._end()
+            raise self._fail("a message in too many parts")
+        return data
+
+    async def _read(self) -> bytes | bytearray:
         if self._early:
             await trio.lowlevel.checkpoint()
             early, self._early = self._early, b""
@@ -50,12 +84,25 @@ class Pipe(trio.abc.Stream):
             raise trio.BrokenResourceError("the stream is broken") from error
         if not data:
             self._end()
-        self.unframed += len(data)
-        if self.unframed > self._most_unframed:
-            if self.on_end is not None:
-                self.on_end()
-            raise trio.BrokenResourceError("a message in too many parts")
         return data
+
+    def _until_the_end_of_the_head(self, data: bytes | bytearray) -> bytes | bytearray:
+        """What follows the head of a handshake is kept back until the library has taken it for one.
+        A refusal is let through as it is."""
+        if self._head is None:
+            return data
+        seen = len(self._head)
+        self._head += data
+        end = _END_OF_HEAD.search(self._head, max(0, seen - 2))
+        if end is None:
+            return data
+        self._switching = _SWITCH.match(self._head) is not None
+        self._head = None
+        if not self._switching:
+            return data
+        more = end.end() - seen
+        self._early = bytes(data[more:])
+        return data[:more]
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await trio.lowlevel.checkpoint()
@@ -65,7 +112,7 @@ class Pipe(trio.abc.Stream):
             self._control += len(data)
             if self._control > CONTROL_BYTES:
                 self.break_off()
-                raise trio.BrokenResourceError("the peer pings and does not read")
+                raise self._fail("it pings and does not read")
         self._waiting += data
         self._wake()
 
@@ -81,7 +128,28 @@ class Pipe(trio.abc.Stream):
         finally:
             await self._stream.aclose()
 
+    def _fail(self, fault: str) -> trio.BrokenResourceError:
+        self.fault = fault
+        return trio.BrokenResourceError(fault)
+
     # For the wire -------------------------------------------------------------------------------
+
+    @property
+    def closed_by_peer(self) -> bool:
+        """Whether the peer has sent a close frame."""
+        return self._parts.closed
+
+    def switch(self) -> None:
+        """The opening handshake is over: what comes from now on are frames. Raises
+        ``ConnectionAbortedError`` where it cannot be told where the first one begins."""
+        if not self._switching:
+            raise ConnectionAbortedError("the peer's handshake is none that we know")
+        self._uncounted = 0
+        self._switched.set()
+
+    def closing(self) -> None:
+        """From now on all that comes counts: the library may have stopped to look at it."""
+        self._closing = True
 
     def gathering(self) -> _Gathering:
         """While several messages are handed over: they go out together."""

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 import trio
-from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection
+from trio_websocket import CloseReason, ConnectionClosed, ConnectionRejected, WebSocketConnection
 from wsproto.utilities import ProtocolError as WebSocketError
 
 from ...runtime.groups import leaf_of
+from ...runtime.journal import printable
 from ..framing import Frame
-from .pipe import CONTROL_BYTES, Pipe
+from .pipe import Pipe
 
 __all__ = ["GOING_AWAY", "NORMAL", "SUBPROTOCOL", "Shake", "WebSocketWire"]
 
@@ -23,7 +24,13 @@ SUBPROTOCOL: Final = "mcp"
 NORMAL: Final = 1000
 GOING_AWAY: Final = 1001
 UNSUPPORTED_DATA: Final = 1003
+NO_CODE: Final = 1005
+ABNORMAL: Final = 1006
 TOO_BIG: Final = 1009
+
+_QUIET: Final = (NORMAL, GOING_AWAY, NO_CODE, ABNORMAL)
+_NO_WEBSOCKET: Final = (1002, 1007)
+"""What the library notes by itself where it can make nothing of what has come."""
 
 Shake: TypeAlias = Callable[[trio.Nursery, trio.abc.Stream], Awaitable[WebSocketConnection]]
 """The opening handshake of one side; leaves the library's reader in the nursery."""
@@ -33,7 +40,7 @@ class WebSocketWire:
     """One end of a WebSocket; see :class:`~..wire.Wire`.
 
     :meth:`run` must be running, and ends with :meth:`aclose`: it is the library's reader and our
-    writer. ``why`` tells, once the wire is closed, how the peer or we have put it.
+    writer. ``why`` tells how it was closed, and by whom; see :class:`~..wire.ExplainedWire`.
     """
 
     def __init__(
@@ -52,9 +59,10 @@ class WebSocketWire:
         self._stream = stream
         self._shake = shake
         self._limit = message_bytes
+        self._too_big = f"Exceeded maximum message size: {message_bytes} bytes"  # as the library
         self._close_code = close_code
         self._close_time = close_time
-        self._pipe = Pipe(stream, early, 2 * message_bytes + CONTROL_BYTES)
+        self._pipe = Pipe(stream, early, message_bytes)
         self._connection: WebSocketConnection | None = None
         self._life = trio.CancelScope()
         self._nursery: trio.Nursery
@@ -94,7 +102,9 @@ class WebSocketWire:
                 with trio.CancelScope() as opening:
                     # The library waits for a handshake also where none can come any more.
                     self._pipe.on_end = opening.cancel
-                    self._connection = await self._shake(self._reading, self._pipe)
+                    connection = await self._shake(self._reading, self._pipe)
+                    self._pipe.switch()
+                    self._connection = connection
                 self._pipe.on_end = None
                 if self._connection is None:
                     raise ConnectionResetError("the peer left during the opening handshake")
@@ -119,12 +129,13 @@ class WebSocketWire:
         # Bytes that it can make nothing of, or that came at the wrong moment: for one, a ping
         # after our own close frame.
         logger.debug("%s broke: %r", self.label, error)
-        self.why = self.why or f"it broke: {error!r}"
+        self.why = self.why or f"the WebSocket broke: {error!r}"
 
     def _close_soon(self, code: int, reason: str | None = None) -> None:
         """Begin the closing handshake, if it has not begun; it ends ``run`` in bounded time."""
         if not self._closing and not self._ended.is_set():
             self._closing = True
+            self._pipe.closing()
             self._nursery.start_soon(self._close, code, reason)
 
     async def _close(self, code: int, reason: str | None) -> None:
@@ -161,27 +172,42 @@ class WebSocketWire:
             message = await connection.get_message()
         except ConnectionClosed as closed:
             if closed.reason is not None:
-                self._note(closed.reason.code, closed.reason.reason)
+                self._note_end(closed.reason)
             self._close_soon(self._close_code)
             return None
-        self._pipe.unframed = 0
         if not isinstance(message, str):
             self._reject(UNSUPPORTED_DATA, "messages are text frames, not binary ones")
             return None
         frame = message.encode()
         if len(frame) > self._limit:
-            self._reject(TOO_BIG, f"Exceeded maximum message size: {self._limit} bytes")
+            self._reject(TOO_BIG, self._too_big)
             return None
         return [frame]
 
     def _reject(self, code: int, reason: str) -> None:
-        self._note(code, reason)
+        self._note(code, f"we closed the WebSocket with code {code}: {reason}")
         self._close_soon(code, reason)
 
-    def _note(self, code: int, reason: str | None) -> None:
-        self.why = f"closed with code {code}" + (f": {reason}" if reason else "")
-        level = logging.DEBUG if code in (NORMAL, GOING_AWAY, 1005, 1006) else logging.WARNING
-        logger.log(level, "%s %s", self.label, self.why)
+    def _note_end(self, end: CloseReason) -> None:
+        """What the library knows: the peer's close frame, or what it has done by itself."""
+        code, reason = int(end.code), printable(end.reason or "")
+        words = f"with code {code}" + (f": {reason}" if reason else "")
+        if self._pipe.fault is not None:
+            self._note(code, f"we cut the WebSocket off: {self._pipe.fault}")
+        elif self._pipe.closed_by_peer and end.reason != self._too_big:
+            words = "without a code" if code == NO_CODE else words
+            self._note(code, f"the peer closed the WebSocket {words}")
+        elif code == ABNORMAL:
+            self._note(code, "the WebSocket ended without a close frame")
+        elif code in _NO_WEBSOCKET:
+            self._note(code, f"what the peer sent is no WebSocket: {reason}")
+        else:
+            self._note(code, f"we closed the WebSocket {words}")
+
+    def _note(self, code: int, why: str) -> None:
+        self.why = why
+        level = logging.DEBUG if code in _QUIET else logging.WARNING
+        logger.log(level, "%s: %s", self.label, why)
 
     async def send(self, frames: list[bytes], moved: Callable[[], None]) -> None:
         await self._opened.wait()
