@@ -13,6 +13,7 @@ import attrs
 from ..runtime.context import Context, exchange_of
 from ..runtime.errors import ErrorCode, ProtocolError, ToolError
 from ..runtime.jsonrpc import encode
+from ..runtime.mirrored import MirroredParameter, mirrored_parameters
 from ..runtime.models.base import Icon, PaginatedRequestParams
 from ..runtime.models.converter import unstructure
 from ..runtime.models.tools import (
@@ -23,7 +24,6 @@ from ..runtime.models.tools import (
     ToolAnnotations,
 )
 from .caching import CacheHint
-from .mirrored import MirroredParameter, mirrored_parameters
 from .pagination import Cursors, page_of
 from .results import UNSTRUCTURED, error_result, structured_result, unstructured_result
 from .schema.signature import FunctionSchema, InvalidArguments, NonFiniteOutput, inspect_function

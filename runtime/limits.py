@@ -118,7 +118,8 @@ class Limits:
 
     # Server processes launched by a client
     connect: float = _bound(10.0)
-    """How long ``connect`` waits for the server's answer to discovery."""
+    """How long ``connect`` waits for the server's answer to discovery; and before that, as long for
+    a WebSocket to be open."""
     exit_wait: float = _bound(2.0)
     """How long a server process may take to exit after its stdin was closed."""
     terminate_wait: float = _bound(2.0)

@@ -37,9 +37,10 @@ from trio_mcp import (
 )
 from trio_mcp.runtime.journal import Journal
 from trio_mcp.runtime.lifecycle import CancelSource, State
+from trio_mcp.runtime.mirrored import mirrored_parameters
 from trio_mcp.transports.http.client import HttpClientConnection
 from trio_mcp.transports.http.events import EventReader, EventTooLong
-from trio_mcp.transports.http.parameters import MirroredTools, mirrored, parameter_headers
+from trio_mcp.transports.http.parameters import MirroredTools, mirrored
 
 # A scripted HTTP server --------------------------------------------------------------------------
 
@@ -925,7 +926,7 @@ def header(name: Any, kind: Any = "string") -> dict[str, Any]:
 
 
 def test_values_are_mirrored_at_their_path_and_encoded() -> None:
-    headers = parameter_headers(
+    headers = mirrored_parameters(
         schema(
             region=header("Region"),
             deep=schema(count=header("Count", "integer"), on=header("On", "boolean")),
@@ -984,7 +985,7 @@ BAD = [
 @pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))
 def test_annotations_that_the_specification_forbids(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="x-mcp-header"):
-        parameter_headers(bad)
+        mirrored_parameters(bad)
 
 
 class Region:

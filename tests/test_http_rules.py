@@ -13,9 +13,9 @@ import pytest
 from tests.peers.raw import META, call, cancel, request
 
 from trio_mcp import Limits, Server
-from trio_mcp.handlers.mirrored import MirroredParameter, mirrored_parameters
 from trio_mcp.runtime.errors import ErrorCode, ProtocolError
 from trio_mcp.runtime.jsonrpc import Request
+from trio_mcp.runtime.mirrored import MirroredParameter, mirrored_parameters
 from trio_mcp.transports.http.endpoint import Endpoint, answer_error, status_of
 from trio_mcp.transports.http.incoming import Continue, Incoming, Whole
 from trio_mcp.transports.http.message import Answer, RequestHead
@@ -454,6 +454,7 @@ def test_mirrored_parameters_are_found_with_their_paths() -> None:
         "Mcp-Param-Dry": ("where", "dry"),
     }
     assert mirrored_parameters(schema(**{"x-mcp-header": {"type": "string"}})) == ()
+    assert mirrored_parameters({"dependencies": {"x-mcp-header": ["a"]}}) == ()
 
 
 def test_the_value_of_a_mirrored_parameter_is_read_at_its_path() -> None:
@@ -493,6 +494,8 @@ def test_the_value_of_a_mirrored_parameter_is_read_at_its_path() -> None:
         {**schema(a={"$ref": "#/$defs/a"}), "$defs": {"a": mirror("A")}},
         {"allOf": [schema(a=mirror("A"))]},
         {"if": schema(a=mirror("A"))},
+        {"dependencies": {"a": schema(b=mirror("A"))}},
+        {"x-shared": {"a": mirror("A")}, **schema(a={"$ref": "#/x-shared/a"})},
         {"type": "object", "x-mcp-header": "Root"},
     ],
 )

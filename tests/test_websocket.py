@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import trio.testing
 import trustme
 import wsproto
 from tests.peers.checked import WireCheck
@@ -40,6 +41,7 @@ from wsproto.events import (
     Request,
     TextMessage,
 )
+from wsproto.frame_protocol import CloseReason
 
 from trio_mcp import (
     CallTimeout,
@@ -53,6 +55,7 @@ from trio_mcp import (
     State,
     connect,
 )
+from trio_mcp.transports.websocket.parts import PART_BYTES, Parts
 
 CLOSE_WAIT = 1.0
 """Seconds in which a well-behaved peer must have its pong, its close, its refusal."""
@@ -313,6 +316,149 @@ async def test_invariant_9_endless_parts_of_a_message_end_the_connection() -> No
             await peer.flood(peer._ws.send(TextMessage("", message_finished=False)) * 1000)
         await until(lambda: len(connections(fixtures.server)) == 1)
         await other.probe()
+
+
+async def test_invariant_9_pings_between_endless_parts_change_nothing() -> None:
+    fixtures = Fixtures(Limits(message_bytes=10_000))
+    async with serving(fixtures.server) as port, raw(port) as peer, raw(port) as other:
+        await peer.send(TextMessage("{", message_finished=False))
+        part = peer._ws.send(TextMessage("", message_finished=False))
+        with trio.fail_after(10):
+            await peer.flood((part + peer._ws.send(Pong(b""))) * 1000)
+        await until(lambda: len(connections(fixtures.server)) == 1)
+        await other.probe()
+
+
+LIVELY = Limits(message_bytes=1000)
+"""A connection with these may keep 1 MiB and 2000 bytes of a message that is not complete."""
+
+PINGS = 18_000
+"""So many that with 125 bytes in each they have twice as many bytes as that."""
+
+
+async def ping_on(peer: RawSocket, count: int = PINGS) -> None:
+    """Send pings, and read the pongs."""
+    for _ in range(count // 100):
+        await peer.send(*(Ping(b"x" * 125) for _ in range(100)))
+        for _ in range(100):
+            assert isinstance(await peer.event(), Pong)
+
+
+async def test_a_connection_that_is_kept_alive_with_pings_lives_for_ever() -> None:
+    fixtures = Fixtures(LIVELY)
+    async with serving(fixtures.server) as port, raw(port) as peer:
+        await ping_on(peer)
+        await peer.probe()
+
+
+async def test_a_connection_that_is_kept_alive_with_pongs_lives_for_ever() -> None:
+    """Unasked for: the heartbeat of a peer that wants no answer (RFC 6455, section 5.5.3)."""
+    fixtures = Fixtures(LIVELY)
+    async with serving(fixtures.server) as port, raw(port) as peer:
+        for _ in range(PINGS // 100):
+            await peer.send(*(Pong(b"x" * 125) for _ in range(100)))
+        await peer.probe()
+
+
+async def test_pings_in_the_middle_of_a_message_do_not_count_for_it() -> None:
+    fixtures = Fixtures(LIVELY)
+    async with serving(fixtures.server) as port, raw(port) as peer:
+        text = peer.text(call(1, "echo", text="é in parts")).data
+        await peer.send(TextMessage(text[:20], message_finished=False))
+        await ping_on(peer)
+        await peer.send(TextMessage(text[20:]))
+        assert text_of(await peer.answer(1)) == "é in parts"
+
+
+async def test_pings_of_a_server_keep_the_connection_too() -> None:
+    """They begin in the same write as the end of the handshake."""
+    fixtures = Fixtures()
+    ponged = 0
+
+    async def ping_first(stream: trio.SocketStream) -> None:
+        nonlocal ponged
+        ws = wsproto.WSConnection(wsproto.ConnectionType.SERVER)
+        batch = 0
+        while data := await stream.receive_some(65536):
+            ws.receive_data(data)
+            for event in ws.events():
+                if isinstance(event, Request):
+                    accept = ws.send(AcceptConnection())
+                    await stream.send_all(accept + ws.send(Ping(b"x" * 125)) * 100)
+                elif isinstance(event, Pong):
+                    ponged += 1
+                    batch += 1
+                    if batch == 100 and ponged < PINGS:
+                        await stream.send_all(ws.send(Ping(b"x" * 125)) * 100)
+                        batch = 0
+                elif isinstance(event, TextMessage) and event.message_finished:
+                    request = msgspec.json.decode(event.data)
+                    answer = {"jsonrpc": "2.0", "id": request["id"], "result": DISCOVERED}
+                    await stream.send_all(
+                        ws.send(TextMessage(msgspec.json.encode(answer).decode()))
+                    )
+
+    async with plain_server(ping_first) as port:
+        async with connect(f"ws://127.0.0.1:{port}/mcp", limits=LIVELY) as client:
+            await until(lambda: ponged >= PINGS, 10)
+            await client.discover()
+    assert not fixtures.begun
+
+
+async def test_what_is_said_together_with_the_request_for_a_websocket_is_heard() -> None:
+    """Bold, but no reason to lose it."""
+    fixtures = Fixtures()
+    async with serving(fixtures.server) as port:
+        peer = await RawSocket.dial(port)
+        text = peer.text(call(1, "echo", text="early")).data.encode()
+        frame = b"\x81\xfe" + struct.pack("!H", len(text)) + bytes(4) + text
+        head = peer._ws.send(Request(host=f"127.0.0.1:{port}", target="/mcp"))
+        await peer.stream.send_all(head + frame)
+        assert isinstance(await peer.event(), AcceptConnection)
+        assert text_of(await peer.answer(1)) == "early"
+        await peer.probe()
+        await trio.aclose_forcefully(peer.stream)
+
+
+async def test_a_body_of_the_request_is_no_place_to_hide_parts_in() -> None:
+    """What follows the head are frames, whatever a Content-Length says."""
+    fixtures = Fixtures(Limits(message_bytes=10_000))
+    async with serving(fixtures.server) as port:
+        peer = await RawSocket.dial(port)
+        head = peer._ws.send(Request(host=f"127.0.0.1:{port}", target="/mcp"))
+        await peer.stream.send_all(head.replace(b"\r\n", b"\r\nContent-Length: 5\r\n", 1))
+        assert isinstance(await peer.event(), AcceptConnection)
+        await peer.probe()
+        await trio.aclose_forcefully(peer.stream)
+
+
+def kept(frames: bytes, size: int) -> int:
+    """The most that is kept at a time, if the frames come in pieces of this size."""
+    parts, most = Parts(), 0
+    for start in range(0, len(frames), size):
+        parts.feed(frames[start : start + size])
+        most = max(most, parts.kept)
+    return most
+
+
+@pytest.mark.parametrize("client", [False, True])
+@pytest.mark.parametrize("payload", [0, 1, 125, 126, 65_535, 65_536])
+def test_parts_are_counted_with_what_they_take_up(client: bool, payload: int) -> None:
+    kind = wsproto.ConnectionType.CLIENT if client else wsproto.ConnectionType.SERVER
+    ws = wsproto.connection.Connection(kind)
+    part = ws.send(BytesMessage(b"\x88" * payload, message_finished=False))
+    part += ws.send(Ping(b"p" * 125)) + ws.send(Pong(b""))
+    last = ws.send(BytesMessage(b"\x88" * payload))
+    parts = Parts()
+    for byte in part:
+        parts.feed(bytes([byte]))  # the library makes a part of each byte
+    assert parts.kept == payload * (PART_BYTES + 1) if payload else PART_BYTES
+    parts.feed(last)
+    assert parts.kept == 0
+    assert kept(part * 3, 10_000_000) == 3 * (PART_BYTES + payload)
+    assert not parts.closed
+    parts.feed(ws.send(CloseConnection(1000)))
+    assert parts.closed
 
 
 async def test_a_peer_that_never_reads_is_cut_off_as_stalled() -> None:
@@ -887,9 +1033,10 @@ async def test_an_over_size_request_fails_once_and_is_not_sent_again() -> None:
     fixtures = Fixtures(Limits(message_bytes=5000))
     served: list[str] = []
     async with client_of(fixtures) as (client, _):
-        with pytest.raises(ConnectionLost), trio.fail_after(3):
+        said = r"the peer closed the WebSocket with code 1009: Exceeded .* 5000 bytes"
+        with pytest.raises(ConnectionLost, match=said), trio.fail_after(3):
             await client.call_tool("echo", {"text": "x" * 10_000})
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLost, match=said):
             await client.call_tool("echo", {"text": "x"})
         await until(lambda: not connections(fixtures.server))
         served = [record.method for record in fixtures.server.journal]
@@ -901,7 +1048,8 @@ async def test_an_over_size_answer_ends_the_connection_with_1009(
 ) -> None:
     fixtures = Fixtures()
     async with client_of(fixtures, limits=Limits(message_bytes=5000)) as (client, _):
-        with pytest.raises(ConnectionLost), trio.fail_after(3):
+        said = r"we closed the WebSocket with code 1009: Exceeded .* 5000 bytes"
+        with pytest.raises(ConnectionLost, match=said), trio.fail_after(3):
             await client.call_tool("big", {"bytes": 100_000})
         await until(lambda: not connections(fixtures.server))
     assert "1009" in caplog.text
@@ -1020,8 +1168,38 @@ async def test_a_server_that_dies_fails_the_calls() -> None:
         await trio.aclose_forcefully(stream)
 
     async with strange_server(die) as url, connect(url) as client:
-        with trio.fail_after(3), pytest.raises(ConnectionLost):
+        said = "the WebSocket ended without a close frame"
+        with trio.fail_after(3), pytest.raises(ConnectionLost, match=said):
             await client.call_tool("echo", {"text": "x"})
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "said"),
+    [
+        (1011, "out of memory", "the peer closed the WebSocket with code 1011: out of memory"),
+        (1001, None, "the peer closed the WebSocket with code 1001"),
+        (1000, "enough", "the peer closed the WebSocket with code 1000: enough"),
+        (CloseReason.NO_STATUS_RCVD, None, "the peer closed the WebSocket without a code"),
+        (1002, "not you", "the peer closed the WebSocket with code 1002: not you"),
+        (4321, "\x1b[2J\nlog", r"the peer closed the WebSocket with code 4321: '\x1b[2J\nlog'"),
+    ],
+)
+async def test_a_caller_is_told_how_the_server_closed(
+    code: int, reason: str | None, said: str
+) -> None:
+    async def close(request: WebSocketRequest) -> None:
+        ws = await request.accept()
+        await answer_discovery(ws)
+        await ws.get_message()
+        await ws.aclose(
+            wsproto.frame_protocol.CloseReason.NO_STATUS_RCVD if code == 1005 else code, reason
+        )
+
+    async with strange_server(close) as url, connect(url) as client:
+        for sent in (True, False):
+            with trio.fail_after(3), pytest.raises(ConnectionLost) as lost:
+                await client.call_tool("echo", {"text": "x"})
+            assert (str(lost.value), lost.value.sent) == (said, sent)
 
 
 async def test_a_server_of_binary_frames_is_told_1003() -> None:
@@ -1038,7 +1216,8 @@ async def test_a_server_of_binary_frames_is_told_1003() -> None:
 
     async with strange_server(binary) as url, connect(url) as client:
         await until(lambda: codes)
-        with pytest.raises(ConnectionLost):
+        said = "we closed the WebSocket with code 1003: messages are text frames"
+        with pytest.raises(ConnectionLost, match=said):
             await client.call_tool("echo", {"text": "x"})
     assert codes == [1003]
 
@@ -1058,7 +1237,8 @@ async def test_a_server_that_speaks_no_websocket_is_hung_up_on_at_once() -> None
     async with strange_server(babble) as url, connect(url) as client:
         with trio.fail_after(2):
             await hung_up.wait()
-        with pytest.raises(ConnectionLost):
+        said = "what the peer sent is no WebSocket: Invalid opcode"
+        with pytest.raises(ConnectionLost, match=said):
             await client.call_tool("echo", {"text": "x"})
 
 
@@ -1104,6 +1284,55 @@ async def test_connect_is_bounded_if_the_server_says_nothing(scheme: str) -> Non
             async with connect(f"{scheme}://127.0.0.1:{port}/mcp", limits=Limits(connect=0.2)):
                 pass
         assert trio.current_time() - began < 1
+
+
+@pytest.fixture
+def clock() -> trio.testing.MockClock:
+    """Time jumps when for a moment nothing happens, on the sockets either."""
+    return trio.testing.MockClock(autojump_threshold=0.01)
+
+
+async def test_connecting_tls_and_the_handshake_share_one_limit(
+    authority: trustme.CA, clock: trio.testing.MockClock
+) -> None:
+    """A server that takes its time in each step is not given ``Limits.connect`` for each."""
+    ours, theirs = ssl.create_default_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.configure_trust(ours)
+    authority.issue_cert("127.0.0.1").configure_cert(theirs)
+    asked = trio.Event()
+
+    async def dawdle(stream: trio.SocketStream) -> None:
+        await trio.sleep(6)
+        secured = trio.SSLStream(stream, theirs, server_side=True)
+        await secured.do_handshake()
+        await secured.receive_some(65536)
+        asked.set()
+        await trio.sleep_forever()
+
+    async with plain_server(dawdle) as port:
+        began = trio.current_time()
+        with pytest.raises(TimeoutError, match="opening handshake within connect=10 s"):
+            async with connect(f"wss://127.0.0.1:{port}/mcp", ssl_context=ours):
+                pass
+        assert asked.is_set()
+        assert 10 <= trio.current_time() - began < 11
+
+
+async def test_the_answer_to_discovery_has_a_limit_of_its_own(
+    clock: trio.testing.MockClock,
+) -> None:
+    async def answer_late(request: WebSocketRequest) -> None:
+        await trio.sleep(6)
+        ws = await request.accept()
+        await trio.sleep(6)
+        await answer_discovery(ws)
+        with pytest.raises(ConnectionClosed):
+            await ws.get_message()
+
+    async with strange_server(answer_late) as url:
+        began = trio.current_time()
+        async with connect(url):
+            assert 12 <= trio.current_time() - began < 13
 
 
 @pytest.mark.parametrize("scheme", ["ws", "wss"])

@@ -36,7 +36,7 @@ from ..runtime.progress import ProgressUpdate, check_progress
 from .channel import Channel, close_wire
 from .framing import Frame, Oversize
 from .process import ServerProcess
-from .wire import Wire
+from .wire import ExplainedWire, Wire
 
 __all__ = ["CallConnection", "ClientConnection", "Violations", "encode_call", "read_progress"]
 
@@ -163,7 +163,7 @@ class ClientConnection(Violations):
                 await self._channel.read(self._on_message, self._on_garbage)
                 if self.process is not None:
                     await self.process.settle()
-                self._lose("the server closed the connection")
+                self._lose(_end_of(self._wire))
                 self._heard.set()
 
     async def close(self) -> None:
@@ -328,6 +328,11 @@ class ClientConnection(Violations):
         if call is not None:
             call.broken(ProtocolViolation(f"{call.name}: {error.message}"))
         self._violation(f"something that is no message: {error.message}{_quoted(frame)}")
+
+
+def _end_of(wire: Wire) -> str:
+    why = wire.why if isinstance(wire, ExplainedWire) else None
+    return why if why is not None else "the server closed the connection"
 
 
 def _quoted(frame: Frame) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import trio
 from trio.abc import ReceiveStream, SendStream, Stream
 
 from .framing import Frame, LineReader, join_lines
 
-__all__ = ["StreamWire", "Wire"]
+__all__ = ["ExplainedWire", "StreamWire", "Wire"]
 
 CHUNK: Final = 64 * 1024
 """Bytes read, and bytes written between two signs of life, at a time."""
@@ -36,6 +36,15 @@ class Wire(Protocol):
 
     async def aclose(self) -> None:
         """Close both sides, at once, even if cancelled."""
+
+
+@runtime_checkable
+class ExplainedWire(Wire, Protocol):
+    """A wire that may know more about its end than that it has ended."""
+
+    why: str | None
+    """How it was closed, and by whom, in one line. ``None`` while it is open, and where there is
+    no more to say; set when :meth:`receive` returns ``None``."""
 
 
 class StreamWire:

@@ -162,7 +162,7 @@ async def _open_connection(
     if isinstance(target, str):
         if _WEBSOCKET.match(target):
             # What few need and takes long to import.
-            from .transports.websocket import open_websocket
+            from .transports.websocket.opening import open_websocket
 
             socket = await open_websocket(target, limits, options.ssl_context, options.headers)
             return ClientConnection(socket, limits, journal), socket.run

@@ -286,7 +286,7 @@ class Server:
         of the connection all of them, with cause DISCONNECT.
         """
         # What few need and takes long to import.
-        from .transports.websocket import serve_websocket
+        from .transports.websocket.serving import serve_websocket
 
         endpoint = Endpoint(path, (*LOOPBACK, host, *hosts), tuple(origins))
         await serve_websocket(

@@ -1,26 +1,33 @@
 """Arguments of a tool that callers repeat as HTTP headers: ``x-mcp-header`` in its input schema.
 
-Found, and refused where they may not stand, when the tool is registered. Specification: *Tools*,
-"x-mcp-header"; *Streamable HTTP*, "Custom Headers from Tool Parameters".
+Both sides read it by the same rules: a server refuses to register a tool that breaks them, a client
+leaves it out of its list. Specification: *Tools*, "x-mcp-header"; *Streamable HTTP*, "Custom
+Headers from Tool Parameters".
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 
 __all__ = ["MirroredParameter", "mirrored_parameters"]
 
 _KEY: Final = "x-mcp-header"
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TYPES: Final = ("string", "integer", "boolean")
 _VALUES: Final = ("const", "default", "enum", "example", "examples")
-_NAMED_SCHEMAS: Final = ("$defs", "definitions", "dependentSchemas", "patternProperties")
+_NAMED_SCHEMAS: Final = (
+    "$defs",
+    "definitions",
+    "dependencies",
+    "dependentSchemas",
+    "patternProperties",
+)
 
-_Path = tuple[str, ...]
+_Path: TypeAlias = tuple[str, ...]
 
 
 @attrs.frozen
@@ -34,7 +41,7 @@ class MirroredParameter:
         """The value in these arguments, ``None`` if there is none."""
         value = arguments
         for name in self.path:
-            value = value.get(name) if isinstance(value, dict) else None
+            value = value.get(name) if isinstance(value, Mapping) else None
         return value
 
 
@@ -62,20 +69,25 @@ def mirrored_parameters(schema: Mapping[str, Any]) -> tuple[MirroredParameter, .
 
 
 def _parts(schema: Any) -> Iterator[tuple[_Path | None, Mapping[str, Any]]]:
-    """Every schema in a schema; its path, or ``None`` if not only ``properties`` lead to it."""
+    """Every schema in a schema; its path, or ``None`` if not only ``properties`` lead to it.
+
+    Whatever is not plainly a value counts as a schema, below unknown keywords too: an annotation
+    "anywhere else" is not allowed, and a ``$ref`` may lead anywhere. No recursion: a server decides
+    how deep it is.
+    """
     rest: list[tuple[_Path | None, Any]] = [((), schema)]
     while rest:
         path, part = rest.pop()
-        if not isinstance(part, dict):
+        if not isinstance(part, Mapping):
             continue
         yield path, part
         for key, value in part.items():
-            if key == "properties" and isinstance(value, dict):
+            if key == "properties" and isinstance(value, Mapping):
                 rest += [
                     (None if path is None else (*path, name), inner)
                     for name, inner in value.items()
                 ]
-            elif key in _NAMED_SCHEMAS and isinstance(value, dict):
+            elif key in _NAMED_SCHEMAS and isinstance(value, Mapping):
                 rest += [(None, inner) for inner in value.values()]
             elif isinstance(value, list) and key not in _VALUES:
                 rest += [(None, inner) for inner in value]

@@ -1,0 +1,182 @@
+"""The server's side: who may come in, and the wire for who does."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from functools import partial
+from http import HTTPStatus
+
+import attrs
+import httptools
+import trio
+from trio_websocket import WebSocketConnection, wrap_server_stream
+
+from ...runtime.dispatch import Dispatcher
+from ...runtime.errors import ErrorCode, ProtocolError
+from ...runtime.groups import leaf_of
+from ..http.endpoint import Endpoint, answer_error
+from ..http.message import Answer, RequestHead
+from ..listening import label_of, open_listeners
+from ..serving import serve_wire
+from .pipe import CHUNK, linger
+from .wire import GOING_AWAY, SUBPROTOCOL, WebSocketWire
+
+__all__ = ["serve_websocket"]
+
+logger = logging.getLogger("trio_mcp.connection")
+
+
+async def serve_websocket(
+    core: Dispatcher,
+    host: str,
+    port: int,
+    endpoint: Endpoint,
+    *,
+    ssl_context: ssl.SSLContext | None = None,
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Listen, report the bound port, and serve until cancelled; then every connection drains."""
+    listeners, bound = await open_listeners(host, port, ssl_context, https_compatible=True)
+    core.enter_run()
+    try:
+        async with trio.open_nursery() as nursery:
+            serve = _Doorkeeper(core, endpoint).serve
+            for listener in listeners:
+                nursery.start_soon(trio.serve_listeners, serve, [listener])
+            task_status.started(bound)
+    except BaseExceptionGroup as group:
+        raise leaf_of(group) from None
+
+
+class _Doorkeeper:
+    """Lets in who may come in, up to ``Limits.http_connections``."""
+
+    def __init__(self, core: Dispatcher, endpoint: Endpoint) -> None:
+        self._core = core
+        self._endpoint = endpoint
+        self._inside = 0
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """One connection, from its first byte to its last. What goes wrong stays in here."""
+        if self._inside >= self._core.limits.http_connections:
+            await trio.aclose_forcefully(stream)
+            return
+        self._inside += 1
+        label = label_of(stream, "websocket")
+        try:
+            await self._serve(stream, label)
+        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
+            logger.debug("%s left: %r", label, error)
+        except Exception:
+            logger.exception("%s ended by a bug", label)
+        finally:
+            self._inside -= 1
+            await trio.aclose_forcefully(stream)
+
+    async def _serve(self, stream: trio.abc.Stream, label: str) -> None:
+        core, limits = self._core, self._core.limits
+        try:
+            async with trio.open_nursery() as nursery:
+                with trio.move_on_after(limits.http_head_time) as opening:
+                    early, refusal = await self._read_head(stream, label)
+                    if refusal is not None:
+                        logger.info("%s refused with status %d", label, refusal.status)
+                        await stream.send_all(_response(refusal))
+                        with trio.move_on_after(limits.drain):
+                            await linger(stream)
+                        return
+                    wire = WebSocketWire(
+                        stream,
+                        partial(_accept, limits.message_bytes),
+                        label=label,
+                        message_bytes=limits.message_bytes,
+                        close_code=GOING_AWAY,
+                        close_time=limits.drain,
+                        early=early,
+                    )
+                    await nursery.start(wire.run)
+                if not opening.cancelled_caught:
+                    await serve_wire(core, wire)
+        except BaseExceptionGroup as group:
+            raise leaf_of(group) from None
+
+    async def _read_head(self, stream: trio.abc.Stream, label: str) -> tuple[bytes, Answer | None]:
+        """The head of the first request, as bytes, and the answer to what may not come in."""
+        most = self._core.limits.http_head_bytes
+        data = bytearray()
+        while (end := data.find(b"\r\n\r\n")) < 0 and len(data) <= most:
+            more = await stream.receive_some(CHUNK)
+            if not more:
+                raise trio.BrokenResourceError("it left before it had said what it wants")
+            data += more
+        if end < 0 or end > most:
+            return b"", _refuse(431, f"its head is longer than http_head_bytes={most}")
+        head = _Head(label)
+        try:
+            head.parse(bytes(data[: end + 4]))
+        except httptools.HttpParserError as error:
+            return b"", _refuse(400, str(error))
+        return bytes(data), self._check(head.head)
+
+    def _check(self, head: RequestHead) -> Answer | None:
+        refusal = self._endpoint.check_place(head)
+        if refusal is not None:
+            return refusal
+        if head.method != "GET" or (head.get("upgrade") or "").lower() != "websocket":
+            return attrs.evolve(
+                _refuse(426, "this endpoint is a WebSocket"), headers=(("upgrade", "websocket"),)
+            )
+        return None
+
+
+class _Head:
+    """What ``httptools`` finds in the head of a request."""
+
+    def __init__(self, peer: str) -> None:
+        self.head: RequestHead
+        self._peer = peer
+        self._url = b""
+        self._headers: list[tuple[str, str]] = []
+
+    def parse(self, data: bytes) -> None:
+        parser = httptools.HttpRequestParser(self)
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # as it should be
+        path = httptools.parse_url(self._url).path or b"/"
+        self.head = RequestHead(
+            parser.get_method().decode("latin-1"),
+            path.decode("latin-1"),
+            tuple(self._headers),
+            self._peer,
+        )
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
+
+
+async def _accept(
+    message_bytes: int, nursery: trio.Nursery, stream: trio.abc.Stream
+) -> WebSocketConnection:
+    request = await wrap_server_stream(
+        nursery, stream, max_message_size=message_bytes, receive_buffer_size=CHUNK
+    )
+    offered = SUBPROTOCOL in request.proposed_subprotocols
+    return await request.accept(subprotocol=SUBPROTOCOL if offered else None)
+
+
+def _refuse(status: int, why: str) -> Answer:
+    error = ProtocolError(ErrorCode.INVALID_REQUEST, f"Invalid request: {why}")
+    return answer_error(error, status=status, close=True)
+
+
+def _response(answer: Answer) -> bytes:
+    lines = [f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in answer.head()]
+    lines.append("connection: close")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + answer.body
