@@ -1,4 +1,4 @@
-"""Who asks: ``authenticate`` over HTTP, its verdicts, its bounds, and where the principal shows."""
+"""Who asks: ``authenticate``, its verdicts, its bounds, and where the principal shows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from tests.peers.inspection import record_of
 from tests.peers.raw import call, text_of, until
 from tests.peers.raw_http import HttpPeer, Response, post
@@ -257,6 +258,79 @@ async def test_our_client_sends_its_token_and_tells_a_refusal() -> None:
                 pass
         assert refused.value.code == ErrorCode.UNAUTHORIZED
     assert all(record.state is State.COMPLETED for record in made.server.journal)
+
+
+# Over WebSocket -----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def socket_door(authenticate: Authenticate, **limits: Any) -> AsyncGenerator[Door, None]:
+    limits.setdefault("drain", 0.3)
+    made = Door(Limits(**limits))
+    async with trio.open_nursery() as nursery:
+        serve = partial(made.server.serve_websocket, port=0, authenticate=authenticate)
+        made.port = await nursery.start(serve)
+        yield made
+        nursery.cancel_scope.cancel("the test is over")
+    assert made.server._core.inflight == 0
+
+
+async def test_a_websocket_is_somebodys_for_its_whole_life() -> None:
+    asked: list[RequestHead] = []
+
+    async def note(head: RequestHead) -> Principal | None:
+        asked.append(head)
+        await trio.lowlevel.checkpoint()
+        return by_token(head)
+
+    async with socket_door(note) as made:
+        url = f"ws://127.0.0.1:{made.port}/mcp"
+        async with connect(url, headers={"Authorization": "Bearer alice"}) as client:
+            for _ in range(2):
+                await client.call_tool("whoami")
+        assert made.ran == ["alice", "alice"]
+        assert {record.principal for record in made.server.journal} == {"alice"}
+        (head,) = asked
+        assert head.get("upgrade") == "websocket"
+
+
+async def test_a_websocket_without_a_principal_is_refused_before_it_is_open() -> None:
+    async with socket_door(by_token) as made:
+        with pytest.raises(ConnectionRefusedError, match="401"):
+            async with connect(f"ws://127.0.0.1:{made.port}/mcp"):
+                pass
+        async with made.connect() as peer:
+            await peer.send(UPGRADE)
+            answer = await peer.response()
+            assert answer.status == 401
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert answer.code == ErrorCode.UNAUTHORIZED
+
+
+async def test_the_hooks_time_is_not_the_openings(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def slowly(head: RequestHead) -> Principal:
+        await trio.sleep(8)
+        return Principal("slow")
+
+    async def never(head: RequestHead) -> None:
+        await trio.sleep_forever()
+
+    for authenticate, status in ((slowly, 101), (never, 500)):
+        async with socket_door(authenticate, http_head_time=1, authentication=9) as made:
+            async with made.connect() as peer:
+                await peer.send(UPGRADE)
+                assert (await peer.head(timeout=20)).status == status
+
+
+UPGRADE = (
+    b"GET /mcp HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+    b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+# Values -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("challenge", ["", " ", "Bearer\r\nx: y", "Bearer é"])

@@ -24,6 +24,7 @@ from ..runtime.jsonrpc import (
     is_request_id,
 )
 from ..runtime.lifecycle import CancelSource
+from ..runtime.principal import Principal
 from ..runtime.progress import Pacer
 from ..runtime.scopes import Scope, ScopeKind
 from .channel import Bare, Channel, close_wire
@@ -35,14 +36,15 @@ __all__ = ["ServerConnection", "serve_wire"]
 logger = logging.getLogger("trio_mcp.connection")
 
 
-async def serve_wire(core: Dispatcher, wire: Wire) -> None:
+async def serve_wire(core: Dispatcher, wire: Wire, principal: Principal | None = None) -> None:
     """Serve one peer until it closes; then everything it asked for is cancelled, DISCONNECT.
 
     Cancelling the scope around this call drains: requests in flight have ``Limits.drain`` seconds
     to finish, the rest is cancelled with SHUTDOWN and answered, and then ``trio.Cancelled`` goes
-    on. Bounded by the drain limit and the clean-up of the handlers. Closes the wire.
+    on. Bounded by the drain limit and the clean-up of the handlers. Closes the wire. ``principal``
+    is who the peer is, if that is known.
     """
-    connection = ServerConnection(core, wire)
+    connection = ServerConnection(core, wire, principal)
     try:
         async with trio.open_nursery() as nursery:
             # The connection lives in a shield, and this task stands outside of it, so that a
@@ -61,11 +63,12 @@ class ServerConnection:
 
     pacer: Pacer
 
-    def __init__(self, core: Dispatcher, wire: Wire) -> None:
+    def __init__(self, core: Dispatcher, wire: Wire, principal: Principal | None) -> None:
         self.label = wire.label
         self.ended = trio.Event()
         self.ignored = 0
         self._core = core
+        self._principal = principal
         self._channel = Channel(wire, core.limits)
         self._exchanges: dict[str, Exchange] = {}  # by id_key
         self._refusals: dict[str, deque[_Refusal]] = {}  # by id_key, oldest first
@@ -183,7 +186,7 @@ class ServerConnection:
         if refusal is not None:
             self._refuse(refusal)
             return
-        exchange = self._core.open(request, self, self, now)
+        exchange = self._core.open(request, self, self, now, self._principal)
         self._exchanges[id_key(request.id)] = exchange
         self._request_bytes += request.size
         self._nursery.start_soon(exchange.run, name="trio-mcp exchange")

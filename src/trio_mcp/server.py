@@ -272,6 +272,8 @@ class Server:
         path: str = "/mcp",
         hosts: Sequence[str] = (),
         origins: Sequence[str] = (),
+        authenticate: Authenticate | None = None,
+        challenge: str = "Bearer",
         ssl_context: ssl.SSLContext | None = None,
         task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -279,8 +281,8 @@ class Server:
 
         ``await nursery.start(server.serve_websocket)`` returns the bound port once it listens;
         ``port=0`` takes a free one. The parameters are those of :meth:`serve_http`; who may not
-        come in is answered 403 before the WebSocket is open. The subprotocol ``mcp`` is accepted if
-        it is offered.
+        come in is answered 403 or 401 before the WebSocket is open, and ``authenticate`` is asked
+        once for a connection. The subprotocol ``mcp`` is accepted if it is offered.
 
         Many requests share a connection; ``notifications/cancelled`` cancels one of them, the end
         of the connection all of them, with cause DISCONNECT.
@@ -288,9 +290,15 @@ class Server:
         # What few need and takes long to import.
         from .transports.websocket.serving import serve_websocket
 
-        endpoint = Endpoint(path, (*LOOPBACK, host, *hosts), tuple(origins))
+        service = self._http_service(path, (host, *hosts), origins, authenticate, challenge)
         await serve_websocket(
-            self._core, host, port, endpoint, ssl_context=ssl_context, task_status=task_status
+            self._core,
+            host,
+            port,
+            service.endpoint,
+            service.authentication,
+            ssl_context=ssl_context,
+            task_status=task_status,
         )
 
     def _http_service(

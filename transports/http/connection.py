@@ -42,10 +42,10 @@ class HttpConnection:
         self._stream = stream
         self._direct = DirectSocket(stream) if isinstance(stream, trio.SocketStream) else None
         self._incoming = Incoming(service.check_head, self._limits, self.label)
-        self._reading = trio.CancelScope()
         self._patience = trio.CancelScope()
-        self._identifying = trio.CancelScope()
-        self._sending = trio.CancelScope()
+        self._identifying: trio.CancelScope | None = None
+        self._sending: trio.CancelScope | None = None
+        self._saying_goodbye = False
         self._arrived = trio.Event()
         self._gone = trio.Event()
         self._keep = True
@@ -80,16 +80,17 @@ class HttpConnection:
         """Serve what is being served, nothing more; a request that is just coming is refused."""
         self._draining = True
         self._expecting = self._incoming.stage is not None
-        self._sending.deadline = min(
-            self._sending.deadline, trio.current_time() + self._limits.drain
-        )
+        if self._sending is not None:
+            soon = trio.current_time() + self._limits.drain
+            self._sending.deadline = min(self._sending.deadline, soon)
         self._arrived.set()
 
     def shut_down(self) -> None:
         """The drain limit has passed."""
         self._expecting = False
         self._arrived.set()
-        self._identifying.cancel("shutting down")
+        if self._identifying is not None:
+            self._identifying.cancel("shutting down")
         if self._current is not None:
             self._current.cancel(CancelSource.SHUTDOWN)
 
@@ -98,8 +99,9 @@ class HttpConnection:
         if self._lost is None:
             self._lost = source
         self._arrived.set()
-        self._identifying.cancel(source.value)
-        self._sending.cancel(source.value)
+        for scope in (self._identifying, self._sending):
+            if scope is not None:
+                scope.cancel(source.value)
         if self._current is not None:
             self._current.cancel(source)
 
@@ -119,7 +121,8 @@ class HttpConnection:
 
     async def _linger_with_tls(self, stream: trio.SSLStream[trio.SocketStream]) -> None:
         transport = stream.transport_stream
-        self._reading.cancel("the connection says goodbye")
+        self._saying_goodbye = True
+        self._patience.cancel("the connection says goodbye")
         await self._gone.wait()
         try:
             await stream.unwrap()
@@ -141,17 +144,17 @@ class HttpConnection:
         return True
 
     async def _read(self) -> None:
-        with self._reading:
-            while True:
-                with trio.CancelScope(deadline=self._due()) as self._patience:
-                    await self._read_until_gone()
-                if not self._patience.cancelled_caught:
-                    break
-                if trio.current_time() < self._due():
-                    continue  # it has been given more time meanwhile
-                if not self._incoming.time_out():
-                    break
-                self._arrived.set()  # the refusal; go on reading, to see the end
+        while True:
+            with trio.CancelScope(deadline=self._due()) as self._patience:
+                await self._read_until_gone()
+            if not self._patience.cancelled_caught or self._saying_goodbye:
+                break
+            if trio.current_time() < self._due():
+                continue  # it has been given more time meanwhile
+            if not self._incoming.time_out():
+                break
+            self._arrived.set()  # the refusal; go on reading, to see the end
+        if not self._saying_goodbye:
             self._end(CancelSource.DISCONNECT)
         self._gone.set()
 
@@ -223,6 +226,7 @@ class HttpConnection:
                 return keep and self._lost is None
             principal = verdict
         request = service.read(item.head, item.body)
+        del item.head, item.body  # nobody needs them while it runs
         if isinstance(request, Answer):
             await self._answer(request, keep=keep)
             return keep
@@ -252,9 +256,10 @@ class HttpConnection:
         self, authentication: Authentication, head: RequestHead
     ) -> Principal | Answer:
         """Who asks, or what to say to nobody."""
-        with trio.CancelScope() as self._identifying:
+        with trio.CancelScope() as scope:
+            self._identifying = scope
             verdict = await authentication.identify(head, self._limits)
-            if not self._identifying.cancel_called:  # it may have been too late to be felt
+            if not scope.cancel_called:  # it may have been too late to be felt
                 return verdict
         return answer_error(self._service.core.shutting_down())  # if anybody is there to hear it
 

@@ -7,7 +7,6 @@ stops there, so it gets the head again, without the offer.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
@@ -23,7 +22,7 @@ from .message import Answer, RequestHead
 __all__ = ["CONTINUE", "Continue", "Incoming", "Whole"]
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class Whole:
     """A request with its body. ``chunked``: its sender knows chunked transfer coding."""
 
@@ -57,7 +56,7 @@ class Incoming:
         self._check_head = check_head
         self._limits = limits
         self._peer = peer
-        self._ready: deque[Item] = deque()
+        self._ready: list[Item] = []  # not more than Limits.http_pipeline, and one
         self._ready_bytes = 0
         self._parser = httptools.HttpRequestParser(self)
         self._deaf = False
@@ -74,7 +73,7 @@ class Incoming:
 
     def take(self) -> Item:
         """The next request, or what to say to it."""
-        item = self._ready.popleft()
+        item = self._ready.pop(0)
         if isinstance(item, Whole):
             self._ready_bytes -= len(item.body)
         return item
@@ -220,6 +219,8 @@ class Incoming:
         self._ready.append(Whole(self._head, self._body, keep_alive, chunked=modern))
         self._ready_bytes = waiting
         self._body = bytearray()
+        self._headers = []
+        self._head = None
 
 
 @lru_cache(maxsize=128)

@@ -6,7 +6,6 @@ a handler that just returns is answered with one write.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, Protocol
@@ -56,7 +55,7 @@ class HttpReply:
         self.streaming = False
         self.streamed: trio.Event | None = None
         self._open_stream = open_stream
-        self._queue: deque[Outgoing] = deque()
+        self._queue: list[Outgoing] = []  # at most three: progress, a comment, the outcome
         self._waiting: trio.lowlevel.Task | None = None
         self._heard_at = now
         self._over = False
@@ -89,7 +88,7 @@ class HttpReply:
 
     def take(self) -> bytes | None:
         """The one body of an answer that is no stream; ``None`` if nothing may be said."""
-        return self._queue.popleft().take() if self._queue else None
+        return self._queue.pop(0).take() if self._queue else None
 
     async def stream(self, sink: Sink) -> None:
         """Write events as they come, until the outcome has been written or may not be."""
@@ -102,7 +101,7 @@ class HttpReply:
                 await self._park()
             batch, events = [], []
             while self._queue:
-                item = self._queue.popleft()
+                item = self._queue.pop(0)
                 final = final or isinstance(item, Exchange)
                 frame = item.take()
                 if frame is not None:

@@ -15,6 +15,8 @@ from trio_websocket import WebSocketConnection, wrap_server_stream
 from ...runtime.dispatch import Dispatcher
 from ...runtime.errors import ErrorCode, ProtocolError
 from ...runtime.groups import leaf_of
+from ...runtime.principal import Principal
+from ..http.authentication import Authentication
 from ..http.endpoint import Endpoint, answer_error
 from ..http.message import Answer, RequestHead
 from ..listening import label_of, open_listeners
@@ -32,6 +34,7 @@ async def serve_websocket(
     host: str,
     port: int,
     endpoint: Endpoint,
+    authentication: Authentication | None,
     *,
     ssl_context: ssl.SSLContext | None = None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
@@ -41,7 +44,7 @@ async def serve_websocket(
     core.enter_run()
     try:
         async with trio.open_nursery() as nursery:
-            serve = _Doorkeeper(core, endpoint).serve
+            serve = _Doorkeeper(core, endpoint, authentication).serve
             for listener in listeners:
                 nursery.start_soon(trio.serve_listeners, serve, [listener])
             task_status.started(bound)
@@ -52,9 +55,12 @@ async def serve_websocket(
 class _Doorkeeper:
     """Lets in who may come in, up to ``Limits.http_connections``."""
 
-    def __init__(self, core: Dispatcher, endpoint: Endpoint) -> None:
+    def __init__(
+        self, core: Dispatcher, endpoint: Endpoint, authentication: Authentication | None
+    ) -> None:
         self._core = core
         self._endpoint = endpoint
+        self._authentication = authentication
         self._inside = 0
 
     async def serve(self, stream: trio.abc.Stream) -> None:
@@ -76,16 +82,19 @@ class _Doorkeeper:
 
     async def _serve(self, stream: trio.abc.Stream, label: str) -> None:
         core, limits = self._core, self._core.limits
+        principal = None
         try:
             async with trio.open_nursery() as nursery:
                 with trio.move_on_after(limits.http_head_time) as opening:
-                    early, refusal = await self._read_head(stream, label)
-                    if refusal is not None:
-                        logger.info("%s refused with status %d", label, refusal.status)
-                        await stream.send_all(_response(refusal))
+                    early, head = await self._read_head(stream, label)
+                    verdict = head if isinstance(head, Answer) else await self._check(head, opening)
+                    if isinstance(verdict, Answer):
+                        logger.info("%s refused with status %d", label, verdict.status)
+                        await stream.send_all(_response(verdict))
                         with trio.move_on_after(limits.drain):
                             await linger(stream)
                         return
+                    principal = verdict
                     wire = WebSocketWire(
                         stream,
                         partial(_accept, limits.message_bytes),
@@ -97,12 +106,14 @@ class _Doorkeeper:
                     )
                     await nursery.start(wire.run)
                 if not opening.cancelled_caught:
-                    await serve_wire(core, wire)
+                    await serve_wire(core, wire, principal)
         except BaseExceptionGroup as group:
             raise leaf_of(group) from None
 
-    async def _read_head(self, stream: trio.abc.Stream, label: str) -> tuple[bytes, Answer | None]:
-        """The head of the first request, as bytes, and the answer to what may not come in."""
+    async def _read_head(
+        self, stream: trio.abc.Stream, label: str
+    ) -> tuple[bytes, RequestHead | Answer]:
+        """The first bytes, with the head of a request in them; or the answer to what is none."""
         most = self._core.limits.http_head_bytes
         data = bytearray()
         while (end := data.find(b"\r\n\r\n")) < 0 and len(data) <= most:
@@ -117,9 +128,23 @@ class _Doorkeeper:
             head.parse(bytes(data[: end + 4]))
         except httptools.HttpParserError as error:
             return b"", _refuse(400, str(error))
-        return bytes(data), self._check(head.head)
+        return bytes(data), head.head
 
-    def _check(self, head: RequestHead) -> Answer | None:
+    async def _check(
+        self, head: RequestHead, opening: trio.CancelScope
+    ) -> Principal | Answer | None:
+        """Who may come in, where somebody asks for that; or the answer to who may not. The time
+        that this takes is not the client's."""
+        refusal = self._check_head(head)
+        if refusal is not None or self._authentication is None:
+            return refusal
+        began_at = trio.current_time()
+        opening.deadline += self._core.limits.authentication
+        verdict = await self._authentication.identify(head, self._core.limits)
+        opening.deadline += trio.current_time() - began_at - self._core.limits.authentication
+        return verdict
+
+    def _check_head(self, head: RequestHead) -> Answer | None:
         refusal = self._endpoint.check_place(head)
         if refusal is not None:
             return refusal
