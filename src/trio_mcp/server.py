@@ -250,11 +250,13 @@ class Server:
         - Over HTTP/1.1, a client that leaves is not noticed while bytes of a further request wait
           behind the one being served, until something has to be written: within
           ``Limits.http_silence + 2 * Limits.http_keep_alive`` seconds.
-        - Over HTTP/2, events for a client that keeps its window closed pile up in Hypercorn until
-          the request ends: only the end of an answer waits for it, and can be STALLED.
+        - Over HTTP/2, a client can end the whole server with a WebSocket CONNECT and data behind it
+          (an error of Hypercorn that nothing catches): not for clients that you do not know.
+        - Over HTTP/2, events for a client that keeps its window closed pile up in Hypercorn: after
+          ``Limits.bytes_per_connection`` bytes of them the request is STALLED.
         - Over HTTP/2, who sends the body of a refused request without end keeps that stream open.
         - A client that reads nothing holds Hypercorn's shutdown, unless the system ends its
-          connection: see the page on wires for the socket option that makes it do so.
+          connection: see the page on HTTP for the socket option that makes it do so.
         - After ``Config.keep_alive_max_requests`` requests (1,000) Hypercorn ends an HTTP/2
           connection with what is in flight on it; set it high.
         - ``Limits.http_connections``, ``http_head_time`` and ``http_idle_time`` are Hypercorn's

@@ -130,6 +130,7 @@ class _Request:
         self._lost: CancelSource | None = None
         self._draining = False
         self._finishing = False
+        self._streamed = 0
         self._answered = False
         self._stopped = False
         self._began_at = trio.current_time()
@@ -347,6 +348,9 @@ class _Request:
 
     async def send(self, data: bytes) -> bool:
         """In parts that have ``Limits.stall`` each; Hypercorn holds what it has been given."""
+        self._streamed += len(data)
+        if self._multiplexed and self._streamed > self._limits.bytes_per_connection:
+            self._end(CancelSource.STALLED)  # Hypercorn (0.18) holds them all, read or not
         for start in range(0, len(data), CHUNK):
             part = data[start : start + CHUNK]
             message = {"type": "http.response.body", "body": part, "more_body": True}
