@@ -1176,3 +1176,33 @@ async def test_the_official_sdks_server_over_http(
     finally:
         process.kill()
         await process.wait()
+
+
+# Why there is no connection -----------------------------------------------------------------------
+
+
+async def test_no_connection_is_told_in_the_words_of_the_system() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(ConnectionLost, match=r"Connection refused$") as refused:
+        async with connect(f"http://127.0.0.1:{port}/mcp"):
+            pass
+    assert refused.value.sent is False
+
+
+async def test_tls_that_is_none_is_told_as_such() -> None:
+    async with trio.open_nursery() as nursery:
+        server = Server("plain", version="1.0.0")
+        port = await nursery.start(partial(server.serve_http, port=0))
+        with pytest.raises(ConnectionLost, match="WRONG_VERSION_NUMBER"):
+            async with connect(f"https://127.0.0.1:{port}/mcp"):
+                pass
+        nursery.cancel_scope.cancel("the test is over")
+
+
+@pytest.mark.parametrize("scheme", ["http", "https", "ws", "wss"])
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+async def test_a_host_that_can_be_none_is_a_value_error(scheme: str, host: str) -> None:
+    with pytest.raises(ValueError, match="no name of a host"):
+        async with connect(f"{scheme}://{host}/mcp"):
+            pass

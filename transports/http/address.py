@@ -10,6 +10,7 @@ from typing import Final
 import httpx2
 
 from ...runtime.limits import Limits
+from ..hosts import check_host
 
 __all__ = ["checked_headers", "http_client", "url_of"]
 
@@ -45,6 +46,7 @@ def url_of(address: str) -> httpx2.URL:
         raise ValueError(f"{address!r} is no address: {error}") from None
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError(f"{address!r} is no address of the form http://host:port/path")
+    check_host(url.host)
     return url.copy_with(fragment=None)
 
 

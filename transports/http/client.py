@@ -42,6 +42,7 @@ from ..process import ServerProcess
 from .address import checked_headers, http_client, url_of
 from .answer import is_answer_to, media_type_of, read_body, refusal
 from .events import EventReader, EventTooLong
+from .failures import describe_failure
 from .metadata import NAMED, encode_value
 from .parameters import MirroredTools
 
@@ -215,7 +216,7 @@ class HttpClientConnection(Violations):
                 if refused is not None:
                     call.answered(refused)
         except httpx2.HTTPError as error:
-            call.lost(ConnectionLost(_describe(error), sent=call.sent))
+            call.lost(ConnectionLost(describe_failure(error), sent=call.sent))
         except Exception as error:
             # Whatever it is, it is this call's alone: the others have tasks in the same nursery.
             logger.exception("%s: %s failed", self.label, printable(call.name))
@@ -424,7 +425,3 @@ class _Body:
 
 def _is_mismatch(response: Response) -> bool:
     return response.error is not None and response.error.get("code") == ErrorCode.HEADER_MISMATCH
-
-
-def _describe(error: httpx2.HTTPError) -> str:
-    return str(error) or type(error).__name__

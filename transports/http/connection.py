@@ -355,10 +355,11 @@ class HttpConnection:
 
     def scope(self) -> Scope:
         current = self._current
+        below = () if current is None or current.ended else (current.scope(),)
         return Scope(
             kind=ScopeKind.CONNECTION,
             label=self.label,
             state="draining" if self._draining else "serving",
             age=trio.current_time() - self._began_at,
-            children=() if current is None else (current.scope(),),
+            children=below,
         )

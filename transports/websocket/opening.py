@@ -12,6 +12,7 @@ import trio
 from trio_websocket import WebSocketConnection, wrap_client_stream
 
 from ...runtime.limits import Limits
+from ..hosts import check_host
 from .pipe import CHUNK
 from .wire import NORMAL, SUBPROTOCOL, WebSocketWire
 
@@ -105,6 +106,7 @@ class _Place:
         parts = urlsplit(url)
         if parts.scheme not in ("ws", "wss") or not parts.hostname:
             raise ValueError(f"not a ws: or wss: URL with a host: {url!r}")
+        check_host(parts.hostname)
         if parts.username is not None or parts.fragment:
             raise ValueError(f"a WebSocket URL has no user and no fragment: {url!r}")
         tls = parts.scheme == "wss"
