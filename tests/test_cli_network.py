@@ -16,7 +16,11 @@ from tests.peers.commands import BOOKSHOP, COMMAND, SHOP, STUCK, only_line, run,
 from tests.peers.processes import exit_status
 from tests.peers.raw import RawProcess, raw_process, until
 
-WIRES = ["http", "websocket"]
+WIRES = {
+    "http": ["--http"],
+    "websocket": ["--websocket"],
+    "hypercorn": ["--carrier", "hypercorn", "--http"],
+}
 
 
 @pytest.fixture
@@ -63,7 +67,7 @@ async def test_both_wires_are_served_at_once_and_stdout_stays_empty() -> None:
 async def test_a_signal_drains_and_a_second_is_like_the_first(
     shop: Path, wire: str, number: signal.Signals
 ) -> None:
-    async with serving(shop, "-v", f"--{wire}", "0") as (peer, (address,)):
+    async with serving(shop, "-v", *WIRES[wire], "0") as (peer, (address,)):
         async with raw_process([*COMMAND, "call", address, "tick", "n=99", "dt=0.2"]) as caller:
             await until(lambda: b"1/99" in caller.stderr)
             said = number.name.encode() + b": draining"
@@ -78,7 +82,7 @@ async def test_a_signal_drains_and_a_second_is_like_the_first(
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_cancelled_call_is_cleaned_up_at_the_server(shop: Path, wire: str) -> None:
-    async with serving(shop, f"--{wire}", "0") as (peer, (address,)):
+    async with serving(shop, *WIRES[wire], "0") as (peer, (address,)):
         called = await command("call", address, "tick", "n=9", "dt=9", "--cancel-after", "0.3")
         assert called.returncode == 130
         assert called.stderr.endswith("tick: stopped\n")
@@ -90,7 +94,7 @@ async def test_a_cancelled_call_is_cleaned_up_at_the_server(shop: Path, wire: st
 async def test_it_ends_in_bounded_time(tmp_path: Path, wire: str, tool: str, left: str) -> None:
     file = write(tmp_path, "stuck.py", STUCK.replace("flush=True", "flush=True, file=sys.stderr"))
     file.write_text("import sys\n" + file.read_text())
-    async with serving(file, f"--{wire}", "0") as (peer, (address,)):
+    async with serving(file, *WIRES[wire], "0") as (peer, (address,)):
         async with raw_process([*COMMAND, "call", address, tool]):
             await until(lambda: b"here" in peer.stderr)
             peer.process.terminate()
@@ -123,14 +127,14 @@ async def test_tls(tmp_path: Path, wire: str) -> None:
     both, trusted = tmp_path / "both.pem", tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(trusted))
     authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(both))
-    options = (f"--{wire}", "localhost:0", "--certfile", both)
+    options: list[str | Path] = [*WIRES[wire], "localhost:0", "--certfile", both]
     async with serving(BOOKSHOP, *options) as (_, (address,)):
         assert address.startswith(("https://localhost:", "wss://localhost:"))
         assert (await command("tools", "--cafile", trusted, address)).returncode == 0
         refused = await command("tools", address)
         assert refused.returncode == 1
         assert f"cannot connect to {address}: " in only_line(refused.stderr)
-    wrong = await command("run", BOOKSHOP, f"--{wire}", "0", "--certfile", trusted)
+    wrong = await command("run", BOOKSHOP, *WIRES[wire], "0", "--certfile", trusted)
     assert wrong.returncode == 2
     assert "does not hold a certificate and its private key" in only_line(wrong.stderr)
 

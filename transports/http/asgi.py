@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 import trio
@@ -37,6 +37,9 @@ __all__ = ["AsgiApp"]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+
+_BODY: Final = "http.response.body"
 
 
 class AsgiApp:
@@ -67,10 +70,10 @@ class AsgiApp:
 
     def _enter_run(self) -> None:
         """In a new run nothing is draining, whether or not its server tells of a lifespan."""
-        self._service.core.enter_run()
         run = trio.lowlevel.current_trio_token()
         if run is not self._run:
             self._run = run
+            self._service.core.enter_run()
             self._service.draining = False
             self._clockwork = None
 
@@ -124,8 +127,8 @@ class _Request:
         self._send_message = send
         self._nursery: trio.Nursery
         self._clockwork = clockwork
-        self._identifying = trio.CancelScope()
-        self._sending = trio.CancelScope()
+        self._identifying: trio.CancelScope | None = None
+        self._sending: trio.CancelScope | None = None
         self._exchange: Exchange | None = None
         self._lost: CancelSource | None = None
         self._draining = False
@@ -166,7 +169,7 @@ class _Request:
         """The body, an answer to what is none, or ``None``: the client has left."""
         limits = self._limits
         body = bytearray()
-        with trio.move_on_after(limits.http_body_time):
+        with trio.CancelScope(deadline=self._began_at + limits.http_body_time):
             while True:
                 message = await self._receive_message()
                 if message["type"] != "http.request":
@@ -252,19 +255,21 @@ class _Request:
             return
         if self._lost is None:
             self._lost = source
-        self._identifying.cancel(source.value)
-        self._sending.cancel(source.value)
+        for scope in (self._identifying, self._sending):
+            if scope is not None:
+                scope.cancel(source.value)
         if self._exchange is not None:
             self._exchange.cancel(source)
 
     def drain(self) -> None:
         self._draining = True
-        self._sending.deadline = min(
-            self._sending.deadline, trio.current_time() + self._limits.drain
-        )
+        if self._sending is not None:
+            soon = trio.current_time() + self._limits.drain
+            self._sending.deadline = min(self._sending.deadline, soon)
 
     def shut_down(self) -> None:
-        self._identifying.cancel("shutting down")
+        if self._identifying is not None:
+            self._identifying.cancel("shutting down")
         if self._exchange is not None:
             self._exchange.cancel(CancelSource.SHUTDOWN)
 
@@ -299,9 +304,10 @@ class _Request:
             await self._answer_with(exchange, reply)
 
     async def _identify(self, authentication: Authentication) -> Principal | Answer:
-        with self._identifying:
+        with trio.CancelScope() as scope:
+            self._identifying = scope
             verdict = await authentication.identify(self._head, self._limits)
-            if not self._identifying.cancel_called:  # it may have been too late to be felt
+            if not scope.cancel_called:  # it may have been too late to be felt
                 return verdict
         return answer_error(self._service.core.shutting_down())  # if anybody is there to hear it
 
@@ -323,11 +329,12 @@ class _Request:
         await self._respond(answer.status, headers, b"" if answer.bare else answer.body)
 
     async def _respond(self, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> bool:
-        """One message with the whole body, if it is short; Hypercorn holds it until it is taken."""
-        await self.begin(HTTPStatus(status), tuple(headers))
+        """A short body goes with the head; Hypercorn holds it until it is taken."""
         if len(body) > CHUNK:
+            await self.begin(HTTPStatus(status), tuple(headers))
             return await self.send(body) and await self._finish()
-        return await self._finish(body)
+        self._finishing = self._lost is None
+        return await self._send(_start(status, headers), {"type": _BODY, "body": body})
 
     # An event stream ------------------------------------------------------------------------------
 
@@ -343,8 +350,7 @@ class _Request:
             reply.streamed.set()
 
     async def begin(self, status: HTTPStatus, headers: tuple[tuple[str, str], ...]) -> None:
-        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-        await self._send({"type": "http.response.start", "status": int(status), "headers": encoded})
+        await self._send(_start(status, headers))
 
     async def send(self, data: bytes) -> bool:
         """In parts that have ``Limits.stall`` each; Hypercorn holds what it has been given."""
@@ -353,27 +359,27 @@ class _Request:
             self._end(CancelSource.STALLED)  # Hypercorn (0.18) holds them all, read or not
         for start in range(0, len(data), CHUNK):
             part = data[start : start + CHUNK]
-            message = {"type": "http.response.body", "body": part, "more_body": True}
-            if not await self._send(message):
+            if not await self._send({"type": _BODY, "body": part, "more_body": True}):
                 return False
         return self._lost is None
 
     async def end(self) -> None:
         await self._finish()
 
-    async def _finish(self, body: bytes = b"") -> bool:
+    async def _finish(self) -> bool:
         self._finishing = self._lost is None
-        return await self._send({"type": "http.response.body", "body": body})
+        return await self._send({"type": _BODY, "body": b""})
 
-    async def _send(self, message: Message) -> bool:
-        """Whether the server has taken it, in time."""
+    async def _send(self, *messages: Message) -> bool:
+        """Whether the server has taken them, in time."""
         if self._lost is not None:
             return False
         limit = self._limits.drain if self._draining else self._limits.stall
         with trio.CancelScope(deadline=trio.current_time() + limit) as scope:
             self._sending = scope
             try:
-                await self._send_message(message)
+                for message in messages:
+                    await self._send_message(message)
             except OSError:
                 self._end(CancelSource.DISCONNECT)
                 return False
@@ -395,6 +401,11 @@ class _Request:
             age=trio.current_time() - self._began_at,
             children=() if exchange is None or exchange.ended else (exchange.scope(),),
         )
+
+
+def _start(status: int, headers: Iterable[tuple[str, str]]) -> Message:
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    return {"type": "http.response.start", "status": int(status), "headers": encoded}
 
 
 def _label_of(scope: Message) -> str:
