@@ -32,7 +32,7 @@ __all__ = ["HypercornHttp1", "HypercornHttp2", "NativeHttp"]
 
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
 _VERSION = "io.modelcontextprotocol/protocolVersion"
-_STATUS = {-32700: 400, -32600: 400, -32601: 404, -32602: 400, -32603: 500, -32022: 400}
+_STATUS = {-32700: 400, -32600: 400, -32601: 404, -32602: 400, -32022: 400}
 """Statuses of errors that come as one JSON body; the rest are the server's own."""
 
 

@@ -60,7 +60,8 @@ class Authentication:
             ProtocolError(
                 ErrorCode.INTERNAL_ERROR,
                 "Internal error: it could not be found out who you are; the server's log has more",
-            )
+            ),
+            status=500,
         )
 
 

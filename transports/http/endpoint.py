@@ -45,20 +45,21 @@ _STATUS: Final[dict[int, int]] = {
     ErrorCode.INVALID_REQUEST: 400,
     ErrorCode.METHOD_NOT_FOUND: 404,
     ErrorCode.INVALID_PARAMS: 400,
-    ErrorCode.INTERNAL_ERROR: 500,
     ErrorCode.HEADER_MISMATCH: 400,
     ErrorCode.MISSING_CLIENT_CAPABILITY: 400,
     ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: 400,
-    ErrorCode.DEADLINE_EXCEEDED: 504,
     ErrorCode.SHUTTING_DOWN: 503,
-    ErrorCode.CANCELLED_BY_OPERATOR: 503,
     ErrorCode.OVERLOADED: 503,
     ErrorCode.UNAUTHORIZED: 401,
 }
 
 
 def status_of(code: int | None) -> int:
-    """The HTTP status of an answer; ``code``: of its JSON-RPC error, ``None`` for a result."""
+    """The HTTP status of an answer; ``code``: of its JSON-RPC error, ``None`` for a result.
+
+    A request that has run is answered 200, whatever came of it: clients look into the body then.
+    Only a shutdown has 503 all the same, for those who stand between.
+    """
     return 200 if code is None else _STATUS.get(code, 200)
 
 
