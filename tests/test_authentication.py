@@ -260,6 +260,36 @@ async def test_our_client_sends_its_token_and_tells_a_refusal() -> None:
     assert all(record.state is State.COMPLETED for record in made.server.journal)
 
 
+async def test_the_hooks_time_is_not_the_idle_time() -> None:
+    async def slowly(head: RequestHead) -> Principal:
+        await trio.sleep(0.3)
+        return Principal("slow")
+
+    async with door(slowly, http_idle_time=0.1) as made, made.connect() as peer:
+        for _ in range(2):
+            answer = await peer.ask(call(1, "whoami"))
+            assert text_of(answer.json) == "slow may "
+        assert await peer.rest() == b""  # idle at last
+
+
+async def test_after_the_drain_limit_nobody_is_asked_any_more() -> None:
+    asked: list[RequestHead] = []
+
+    async def never(head: RequestHead) -> None:
+        asked.append(head)
+        await trio.sleep_forever()
+
+    async with door(never, drain=0.05) as made, made.connect() as peer:
+        await peer.send(b"".join(post(call(n, "whoami")) for n in range(5)))
+        await until(lambda: len(asked) == 1)
+        made.scope.cancel("shutdown")
+        answer = await peer.response()
+        assert (answer.status, answer.code) == (503, ErrorCode.SHUTTING_DOWN)
+        assert answer.headers["connection"] == "close"
+        assert await peer.rest() == b""
+        assert len(asked) == 1
+
+
 # Over WebSocket -----------------------------------------------------------------------------------
 
 
@@ -346,3 +376,21 @@ def test_a_principal_is_plain_data() -> None:
         Principal(7)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="401 or 403"):
         Unauthorized("Bearer", status=200)
+
+
+def test_the_name_of_a_header_may_be_in_any_case() -> None:
+    head = RequestHead("POST", "/mcp", (("authorization", "a"), ("authorization", "b")), "x")
+    assert head.get("Authorization") == "a, b"
+    assert list(head.get_all("AUTHORIZATION")) == ["a", "b"]
+
+
+def test_arguments_that_would_refuse_everybody() -> None:
+    server = Server("x", version="1")
+    with pytest.raises(ValueError, match="path must begin with '/'"):
+        server.asgi(path="mcp")
+    with pytest.raises(TypeError, match="lists of texts"):
+        server.asgi(origins="https://example.com")
+    with pytest.raises(TypeError, match="list of texts"):
+        server.asgi(hosts="example.com")
+    with pytest.raises(TypeError, match="must be a function"):
+        server.asgi(authenticate="x")  # type: ignore[arg-type]

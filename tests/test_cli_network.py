@@ -116,7 +116,7 @@ async def test_other_hosts_and_headers() -> None:
     header = ("-H", "Host: mcp.example.com")
     async with serving(BOOKSHOP, "--http", "0") as (_, (address,)):
         refused = await command("tools", *header, address)
-        assert "this Host is not served here" in only_line(refused.stderr)
+        assert "the Host 'mcp.example.com' is not served here" in only_line(refused.stderr)
     async with serving(BOOKSHOP, "--http", "0", "--allow-host", "mcp.example.com") as (_, (at,)):
         assert (await command("tools", *header, at)).returncode == 0
 

@@ -671,6 +671,21 @@ def test_an_offer_to_upgrade_is_ignored() -> None:
     assert not item.keep_alive
 
 
+def test_offers_behind_a_refusal_are_not_looked_at() -> None:
+    source = incoming()
+    refused = b"GET /nothere HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    source.feed(refused + b"GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n" * 64)
+    assert outcome(source) == [404]
+    assert len(source._url) < 100  # it has doubled with every offer
+
+
+def test_offers_that_wait_are_bounded_as_other_requests() -> None:
+    source = incoming(Limits(http_pipeline=3))
+    source.feed(post(more="connection: upgrade\r\nupgrade: x\r\n") * 2000)
+    assert [*outcome(source)][-1] == 503
+    assert len(outcome(source)) == 0
+
+
 def test_a_head_that_upgrades_cannot_be_longer_than_another() -> None:
     source = incoming()
     offer = "connection: upgrade\r\nupgrade: h2c\r\n"

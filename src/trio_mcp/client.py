@@ -51,6 +51,14 @@ in-process."""
 _NOT_OURS: Final = (400, 404, 405, 406, 415)
 """HTTP statuses of servers that do not know this revision, without a JSON-RPC error."""
 
+_NOT_NOW: Final = (
+    ErrorCode.UNAUTHORIZED,
+    ErrorCode.SHUTTING_DOWN,
+    ErrorCode.OVERLOADED,
+    ErrorCode.INTERNAL_ERROR,
+)
+"""Errors that say nothing about revisions."""
+
 _HTTP: Final = re.compile(r"https?://", re.IGNORECASE)
 _WEBSOCKET: Final = re.compile(r"wss?://", re.IGNORECASE)
 
@@ -376,12 +384,12 @@ class Client:
                 f"address, or one of a revision before {VERSION}, which this client does not speak"
             ) from error
         except ServerError as error:
-            if error.code == ErrorCode.UNAUTHORIZED:
+            if error.code in _NOT_NOW:
                 raise
             supported = _supported(error)
             if error.code != ErrorCode.UNSUPPORTED_PROTOCOL_VERSION:
                 raise IncompatibleServer(
-                    f"the server refused server/discover ({error}); it seems to be of a revision "
+                    f"the server refused server/discover ({error}); it may be of a revision "
                     f"before {VERSION}, which this client does not speak"
                 ) from error
         if VERSION not in supported:

@@ -224,7 +224,7 @@ class Server:
         before and after the headers of the answer are out, with cause DISCONNECT (specification:
         *Streamable HTTP*, "Cancellation").
         """
-        service = self._http_service(path, (host, *hosts), origins, authenticate, challenge)
+        service = self._http_service(path, (host,), hosts, origins, authenticate, challenge)
         await serve_http(service, host, port, ssl_context=ssl_context, task_status=task_status)
 
     def asgi(
@@ -264,7 +264,7 @@ class Server:
         """
         from .transports.http.asgi import AsgiApp
 
-        return AsgiApp(self._http_service(path, hosts, origins, authenticate, challenge))
+        return AsgiApp(self._http_service(path, (), hosts, origins, authenticate, challenge))
 
     async def serve_websocket(
         self,
@@ -292,7 +292,7 @@ class Server:
         # What few need and takes long to import.
         from .transports.websocket.serving import serve_websocket
 
-        service = self._http_service(path, (host, *hosts), origins, authenticate, challenge)
+        service = self._http_service(path, (host,), hosts, origins, authenticate, challenge)
         await serve_websocket(
             self._core,
             host,
@@ -306,12 +306,15 @@ class Server:
     def _http_service(
         self,
         path: str,
+        here: Sequence[str],
         hosts: Sequence[str],
         origins: Sequence[str],
         authenticate: Authenticate | None,
         challenge: str,
     ) -> HttpService:
-        endpoint = Endpoint(path, (*LOOPBACK, *hosts), tuple(origins))
+        if isinstance(hosts, str):
+            raise TypeError(f"hosts are a list of texts: [{hosts!r}], not {hosts!r}")
+        endpoint = Endpoint(path, (*LOOPBACK, *here, *hosts), origins)
         authentication = None
         if authenticate is not None:
             authentication = Authentication(authenticate, challenge)

@@ -35,6 +35,8 @@ class Authentication:
     challenge: str
 
     def __attrs_post_init__(self) -> None:
+        if not callable(self.authenticate):
+            raise TypeError(f"authenticate must be a function, not {self.authenticate!r}")
         Unauthorized(self.challenge)  # raises for what no header can hold
 
     async def identify(self, head: RequestHead, limits: Limits) -> Principal | Answer:

@@ -46,6 +46,7 @@ class HttpConnection:
         self._identifying: trio.CancelScope | None = None
         self._sending: trio.CancelScope | None = None
         self._saying_goodbye = False
+        self._shutting_down = False
         self._arrived = trio.Event()
         self._gone = trio.Event()
         self._keep = True
@@ -87,6 +88,7 @@ class HttpConnection:
 
     def shut_down(self) -> None:
         """The drain limit has passed."""
+        self._shutting_down = True
         self._expecting = False
         self._arrived.set()
         if self._identifying is not None:
@@ -190,7 +192,8 @@ class HttpConnection:
         since = self._stage_since
         if incoming.stage is None:
             since = max(since, self._idle_since)
-        return since + incoming.patience(busy=self._current is not None)
+        busy = self._current is not None or self._identifying is not None
+        return since + incoming.patience(busy=busy)
 
     # Serving --------------------------------------------------------------------------------------
 
@@ -217,14 +220,15 @@ class HttpConnection:
     async def _serve_request(self, item: Whole) -> bool:
         """Serve one request; whether the connection may go on."""
         service, replies = self._service, self._clockwork.replies
-        keep = item.keep_alive and not self._draining
         principal = None
-        if service.authentication is not None:
+        if service.authentication is not None and not self._shutting_down:
             verdict = await self._identify(service.authentication, item.head)
             if isinstance(verdict, Answer):
+                keep = item.keep_alive and not self._draining
                 await self._answer(verdict, keep=keep)
                 return keep and self._lost is None
             principal = verdict
+        keep = item.keep_alive and not self._draining
         request = service.read(item.head, item.body)
         del item.head, item.body  # nobody needs them while it runs
         if isinstance(request, Answer):
@@ -258,7 +262,11 @@ class HttpConnection:
         """Who asks, or what to say to nobody."""
         with trio.CancelScope() as scope:
             self._identifying = scope
-            verdict = await authentication.identify(head, self._limits)
+            try:
+                verdict = await authentication.identify(head, self._limits)
+            finally:
+                self._identifying = None
+                self._idle_since = trio.current_time()
             if not scope.cancel_called:  # it may have been too late to be felt
                 return verdict
         return answer_error(self._service.core.shutting_down())  # if anybody is there to hear it

@@ -77,7 +77,14 @@ def answer_error(error: ProtocolError, *, status: int | None = None, close: bool
 
 
 def _lower(names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise TypeError(f"hosts and origins are lists of texts: [{names!r}], not {names!r}")
     return tuple(name.lower() for name in names)
+
+
+def _rooted(_: Any, attribute: Any, path: str) -> None:
+    if not path.startswith("/"):
+        raise ValueError(f"path must begin with '/', not {path!r}")
 
 
 @attrs.frozen
@@ -88,7 +95,7 @@ class Endpoint:
     that may ask; both with loopback names by default, any port. ``"*"`` allows all.
     """
 
-    path: str = "/mcp"
+    path: str = attrs.field(default="/mcp", validator=_rooted)
     hosts: Sequence[str] = attrs.field(default=LOOPBACK, converter=_lower)
     origins: Sequence[str] = attrs.field(default=(), converter=_lower)
 
@@ -143,9 +150,13 @@ class Endpoint:
     def check_place(self, head: RequestHead) -> Answer | None:
         """The answer to a request that is not for this endpoint, or not from one who may ask."""
         if not self._host_allowed(head):
-            return _refuse(403, "this Host is not served here")
+            host = ascii(head.get("host"))[:200]
+            return _refuse(403, f"the Host {host} is not served here; the server's hosts= allow it")
         if not self._origin_allowed(head):
-            return _refuse(403, "pages of this Origin may not ask")
+            origin = ascii(head.get("origin"))[:200]
+            return _refuse(
+                403, f"pages of the Origin {origin} may not ask; the server's origins= allow it"
+            )
         if head.path != self.path:
             return _refuse(404, f"there is nothing here; the MCP endpoint is {self.path}")
         return None

@@ -95,19 +95,24 @@ class Incoming:
             self._refuse(head_too_large(self._limits))
 
     def _parse(self, data: bytes | bytearray) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as error:
-            self._parse_without_upgrade(data[error.args[0] :])
-        except httptools.HttpParserError as error:
-            self._refuse(_bad(str(error)))
+        while not self._deaf:
+            try:
+                self._parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as error:
+                data = self._without_upgrade(data[error.args[0] :])
+            except httptools.HttpParserError as error:
+                self._refuse(_bad(str(error)))
 
-    def _parse_without_upgrade(self, rest: bytes | bytearray) -> None:
+    def _without_upgrade(self, rest: bytes | bytearray) -> bytes:
+        """What is to be parsed instead of the offer and what is behind it, by a new parser."""
+        if self._deaf:
+            return b""
         parser = self._parser
         method, version = parser.get_method(), parser.get_http_version().encode()
         if method == b"CONNECT":
             self._refuse(_bad("this server is no proxy"))
-            return
+            return b""
         lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
         for name, value in self._headers:
             if name == "connection":
@@ -116,7 +121,7 @@ class Incoming:
                 lines.append(f"{name}: {value}".encode("latin-1"))
         self._parser = httptools.HttpRequestParser(self)
         self.stages -= 1  # it is the same head
-        self._parse(b"\r\n".join([*lines, b"", rest]))
+        return b"\r\n".join([*lines, b"", rest])
 
     def patience(self, *, busy: bool) -> float:
         """How many seconds this stage may take from its begin, or the connection may be idle."""
@@ -160,7 +165,8 @@ class Incoming:
         self._body = bytearray()
 
     def on_url(self, url: bytes) -> None:
-        self._url += url
+        if not self._deaf:
+            self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.stage == "head":  # not a trailer, nor behind a refusal

@@ -31,13 +31,14 @@ class RequestHead:
         return values
 
     def get(self, name: str) -> str | None:
-        """The value of a header, several of one name joined by commas; ``None`` if absent."""
-        values = self._values.get(name)
+        """The value of a header, several of one name joined by commas; ``None`` if absent. The name
+        may be in any case."""
+        values = self._values.get(name.lower())
         return None if values is None else ", ".join(values)
 
     def get_all(self, name: str) -> Sequence[str]:
         """The values of all headers of one name."""
-        return self._values.get(name, ())
+        return self._values.get(name.lower(), ())
 
 
 @attrs.frozen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 
 import trio
@@ -13,6 +14,8 @@ from .connection import HttpConnection
 from .service import HttpService
 
 __all__ = ["serve_http"]
+
+logger = logging.getLogger("trio_mcp.connection")
 
 
 async def serve_http(
@@ -87,5 +90,7 @@ class _Server:
         service.enter(connection)
         try:
             await connection.run()
+        except Exception:
+            logger.exception("%s ended by a bug", connection.label)
         finally:
             service.leave(connection)

@@ -150,6 +150,8 @@ async def connected(target: Target, *, verbose: bool = False) -> AsyncGenerator[
     except ServerError as error:
         logged = error.code == ErrorCode.INTERNAL_ERROR and not verbose
         hint = "; -v shows its log" if logged and isinstance(target, Launch) else ""
+        if error.code == ErrorCode.UNAUTHORIZED and isinstance(target, Address):
+            hint = f" by {target}; -H 'Authorization: …' says who you are"
         raise CommandError(f"{error}{hint}") from None
     except TrioMcpError as error:
         if isinstance(target, Address) and not there:
