@@ -326,7 +326,7 @@ async def test_a_websocket_is_somebodys_for_its_whole_life() -> None:
 
 async def test_a_websocket_without_a_principal_is_refused_before_it_is_open() -> None:
     async with socket_door(by_token) as made:
-        with pytest.raises(ConnectionRefusedError, match="401"):
+        with pytest.raises(ConnectionRefusedError, match=r"status 401: Unauthorized$"):
             async with connect(f"ws://127.0.0.1:{made.port}/mcp"):
                 pass
         async with made.connect() as peer:

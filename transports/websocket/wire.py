@@ -10,8 +10,10 @@ import trio
 from trio_websocket import CloseReason, ConnectionClosed, ConnectionRejected, WebSocketConnection
 from wsproto.utilities import ProtocolError as WebSocketError
 
+from ...runtime.errors import ProtocolError
 from ...runtime.groups import leaf_of
 from ...runtime.journal import printable
+from ...runtime.jsonrpc import decode
 from ..framing import Frame
 from .pipe import Pipe
 
@@ -227,4 +229,11 @@ class WebSocketWire:
 
 
 def _text(body: bytes) -> str:
+    """What a refusal says, for people: the message of a JSON-RPC error, else its first bytes."""
+    try:
+        message = decode(body).get("error", {}).get("message")
+    except (ProtocolError, AttributeError):
+        message = None
+    if isinstance(message, str):
+        return printable(message[:500])
     return repr(body[:500].decode("utf-8", "replace"))
