@@ -14,6 +14,13 @@ live = 0
 
 
 async def _serve(stream: trio.SocketStream) -> None:
+    try:
+        await _answer(stream)
+    except trio.BrokenResourceError:
+        pass  # reset, as some who ask it do
+
+
+async def _answer(stream: trio.SocketStream) -> None:
     global live
     async with stream:
         while request := await stream.receive_some(65_536):
