@@ -56,6 +56,12 @@ class Door:
             self.ran.append(ctx.principal.name)
             return f"{ctx.principal.name} may {', '.join(sorted(ctx.principal.scopes))}"
 
+        @self.server.tool
+        async def talk(ctx: Context) -> None:
+            """Report once, then wait."""
+            ctx.progress(1)
+            await trio.sleep_forever()
+
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[HttpPeer, None]:
         async with await trio.open_tcp_stream("127.0.0.1", self.port) as stream:
@@ -286,6 +292,27 @@ async def test_after_the_drain_limit_nobody_is_asked_any_more() -> None:
         answer = await peer.response()
         assert (answer.status, answer.code) == (503, ErrorCode.SHUTTING_DOWN)
         assert answer.headers["connection"] == "close"
+        assert await peer.rest() == b""
+        assert len(asked) == 1
+
+
+async def test_who_waits_behind_a_stream_is_not_asked_either() -> None:
+    asked: list[RequestHead] = []
+
+    async def first(head: RequestHead) -> Principal:
+        asked.append(head)
+        if len(asked) > 1:
+            await trio.sleep_forever()
+        return Principal("first")
+
+    async with door(first, drain=0.05) as made, made.connect() as peer:
+        await peer.send(post(call(1, "talk", token="t")) + post(call(2, "whoami")))
+        await peer.head()
+        await peer.chunk()
+        made.scope.cancel("shutdown")
+        assert b"-31002" in await peer.chunk()
+        assert await peer.chunk() == b""
+        assert (await peer.response()).status == 503
         assert await peer.rest() == b""
         assert len(asked) == 1
 

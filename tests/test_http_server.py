@@ -34,6 +34,7 @@ from tests.peers.raw_http import HttpPeer, Response, event_in, post
 
 from trio_mcp import CancelSource, Context, ErrorCode, Limits, Record, State
 from trio_mcp.transports.http.direct import DirectSocket
+from trio_mcp.transports.http.incoming import Incoming
 
 MEBIBYTE = 1024 * 1024
 
@@ -210,6 +211,28 @@ async def test_an_event_stream_opens_when_the_handler_speaks() -> None:
 async def test_a_handler_that_reports_without_a_token_is_answered_with_json() -> None:
     async with serving() as service:
         assert text_of((await service.ask(call(1, "tick", n=3, dt=0))).json) == "ticked"
+
+
+async def test_a_bug_ends_its_connection_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    feed = Incoming.feed
+
+    def broken(incoming: Incoming, data: bytes) -> None:
+        if b"x-bug" in data:
+            raise RuntimeError("a bug")
+        feed(incoming, data)
+
+    monkeypatch.setattr(Incoming, "feed", broken)
+    async with serving() as service, service.connect() as other:
+        await other.send(post(call(1, "sleep", s=0.2)))
+        await until(lambda: service.fixtures.live == 1)
+        async with service.connect() as peer:
+            await peer.send(post(call(2, "echo", text="x"), x_bug="1"))
+            assert await peer.rest() == b""
+        assert text_of((await other.response()).json) == "slept"
+        await service.probe()
+    assert "ended by a bug" in caplog.text
 
 
 async def test_a_failure_after_the_stream_has_opened_is_its_last_event() -> None:
