@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..runtime.context import Context
 from ..runtime.models.base import RequestParams, ServerCapabilities
 from ..runtime.models.discovery import DiscoverResult
@@ -11,22 +13,28 @@ __all__ = ["Discovery"]
 
 
 class Discovery:
-    """Answers discovery from what the server was made with."""
+    """Answers discovery.
+
+    :param capabilities: called with each request: features may be added while the server runs.
+    """
 
     def __init__(
         self,
         supported_versions: list[str],
-        capabilities: ServerCapabilities,
+        capabilities: Callable[[], ServerCapabilities],
         instructions: str | None,
         cache: CacheHint,
     ) -> None:
-        self._result = DiscoverResult(
-            supported_versions=supported_versions,
-            capabilities=capabilities,
-            instructions=instructions,
-            ttl_ms=cache.ttl_ms,
-            cache_scope=cache.scope,
-        )
+        self._supported_versions = supported_versions
+        self._capabilities = capabilities
+        self._instructions = instructions
+        self._cache = cache
 
     async def discover(self, ctx: Context, params: RequestParams) -> DiscoverResult:
-        return self._result
+        return DiscoverResult(
+            supported_versions=self._supported_versions,
+            capabilities=self._capabilities(),
+            instructions=self._instructions,
+            ttl_ms=self._cache.ttl_ms,
+            cache_scope=self._cache.scope,
+        )

@@ -10,8 +10,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
+from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -20,17 +21,9 @@ from ..runtime.errors import ErrorCode, ProtocolError
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
-__all__ = ["Cursors", "Placed", "page_of"]
+__all__ = ["Cursors", "page_of"]
 
-
-class Placed(Protocol):
-    """An entry of a list; places increase along the list and are never given out twice."""
-
-    @property
-    def place(self) -> int: ...
-
-
-P = TypeVar("P", bound=Placed)
+E = TypeVar("E")
 
 
 class Cursors:
@@ -70,14 +63,21 @@ class Cursors:
 
 
 def page_of(
-    entries: Sequence[P], name: str, cursor: str | None, size: int, cursors: Cursors
-) -> tuple[Sequence[P], str | None]:
-    """One page, and the cursor of the next one, ``None`` after the last."""
+    placed: Sequence[tuple[int, E]], name: str, cursor: str | None, size: int, cursors: Cursors
+) -> tuple[list[E], str | None]:
+    """One page of ``(place, entry)``, and the cursor of the next one, ``None`` after the last.
+
+    Places increase along the list, and are never given out twice.
+    """
     start = 0
     if cursor is not None:
-        place = cursors.open(name, cursor)
-        start = next((i for i, entry in enumerate(entries) if entry.place > place), len(entries))
-    page = entries[start : start + size]
-    if start + size >= len(entries):
-        return page, None
-    return page, cursors.seal(name, page[-1].place)
+        start = bisect_right(placed, cursors.open(name, cursor), key=_place)
+    page = placed[start : start + size]
+    entries = [entry for _, entry in page]
+    if start + size >= len(placed):
+        return entries, None
+    return entries, cursors.seal(name, _place(page[-1]))
+
+
+def _place(placed: tuple[int, object]) -> int:
+    return placed[0]

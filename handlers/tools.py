@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
-from ..runtime.context import Context, exchange_of
+from ..runtime.context import Context
 from ..runtime.errors import ErrorCode, ProtocolError, ToolError
 from ..runtime.jsonrpc import encode
 from ..runtime.mirrored import MirroredParameter, mirrored_parameters
@@ -24,7 +22,8 @@ from ..runtime.models.tools import (
     ToolAnnotations,
 )
 from .caching import CacheHint
-from .pagination import Cursors, page_of
+from .functions import HandlerFunction
+from .registry import Registry
 from .results import UNSTRUCTURED, error_result, structured_result, unstructured_result
 from .schema.signature import FunctionSchema, InvalidArguments, NonFiniteOutput, inspect_function
 
@@ -35,26 +34,20 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 @attrs.frozen(eq=False)
 class RegisteredTool:
-    """A tool with the function behind it. ``timeout`` is in seconds from the request's arrival."""
+    """A tool with the function behind it."""
 
     definition: Tool
-    function: Callable[..., Any]
+    function: HandlerFunction
     schema: FunctionSchema
     mirrored: tuple[MirroredParameter, ...]
-    is_async: bool
-    timeout: float | None
-    place: int
 
 
 class Tools:
-    """The tools of one server, in the order in which they were added."""
+    """The tools of one server."""
 
-    def __init__(self, page_size: int, cursors: Cursors, cache: CacheHint) -> None:
-        self._tools: dict[str, RegisteredTool] = {}
-        self._page_size = page_size
-        self._cursors = cursors
+    def __init__(self, tools: Registry[RegisteredTool], cache: CacheHint) -> None:
+        self._tools = tools
         self._cache = cache
-        self._places = 0
 
     def __len__(self) -> int:
         return len(self._tools)
@@ -76,10 +69,6 @@ class Tools:
             raise ValueError(
                 f"a tool's name is 1 to 128 of A-Z a-z 0-9 _ - . and {name!r} is not; pass name=…"
             )
-        if name in self._tools:
-            raise ValueError(f"there is a tool named {name!r} already")
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
         schema = inspect_function(function, context_type=Context, unstructured_types=UNSTRUCTURED)
         try:
             mirrored = mirrored_parameters(schema.input_schema)
@@ -101,12 +90,13 @@ class Tools:
                 f"the definition of tool {name!r} (description, title, schema …) cannot be sent as "
                 f"JSON: {error}"
             ) from error
-        self._places += 1
-        tool = RegisteredTool(
-            definition, function, schema, mirrored, _is_async(function), timeout, self._places
-        )
-        self._tools[name] = tool
+        handler = HandlerFunction.of(function, schema.context_parameter, timeout)
+        tool = RegisteredTool(definition, handler, schema, mirrored)
+        self._tools.add(name, tool)
         return tool
+
+    def remove(self, name: str) -> None:
+        self._tools.remove(name)
 
     def mirrored(self, params: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         """The headers that mirror arguments of a ``tools/call``, and the values of these."""
@@ -119,8 +109,7 @@ class Tools:
     # Methods of the protocol ----------------------------------------------------------------------
 
     async def list(self, ctx: Context, params: PaginatedRequestParams) -> ListToolsResult:
-        tools = [*self._tools.values()]
-        page, next_cursor = page_of(tools, "tools", params.cursor, self._page_size, self._cursors)
+        page, next_cursor = self._tools.page(params.cursor)
         return ListToolsResult(
             [tool.definition for tool in page],
             next_cursor=next_cursor,
@@ -129,24 +118,15 @@ class Tools:
         )
 
     async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
-        exchange = exchange_of(ctx)
         tool = self._tools.get(params.name)
         if tool is None:
             raise ProtocolError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {params.name[:128]}")
-        if tool.timeout is not None:
-            exchange.limit_time(tool.timeout)
         schema = tool.schema
         try:
             arguments = schema.bind(params.arguments if params.arguments is not None else {})
         except InvalidArguments as error:
             return error_result(str(error))
-        if schema.context_parameter is not None:
-            arguments[schema.context_parameter] = ctx
-        if tool.is_async:
-            value = await tool.function(**arguments)
-        else:
-            job = functools.partial(tool.function, **arguments)
-            value = await exchange.core.threads.run(exchange, params.name, job)
+        value = await tool.function.run(ctx, params.name, arguments)
         if schema.output_schema is None:
             return unstructured_result(value)
         if isinstance(value, CallToolResult):
@@ -160,12 +140,3 @@ class Tools:
 def tool_failure(error: BaseException) -> CallToolResult | None:
     """A :class:`ToolError` is a result that the model reads; anything else is none."""
     return error_result(str(error)) if isinstance(error, ToolError) else None
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it makes a coroutine: also for partials, and objects with ``__call__``."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004
-    )

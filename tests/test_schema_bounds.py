@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from trio_mcp.handlers.caching import CacheHint
 from trio_mcp.handlers.pagination import Cursors
+from trio_mcp.handlers.registry import Registry
 from trio_mcp.handlers.results import structured_result, unstructured_result
 from trio_mcp.handlers.schema import problems, type_hints
 from trio_mcp.handlers.schema.brief import errors_per_part, is_costly, without_alternatives
@@ -25,7 +26,7 @@ from trio_mcp.handlers.schema.signature import (
     inspect_function,
 )
 from trio_mcp.handlers.schema.type_hints import MAX_HASHED
-from trio_mcp.handlers.tools import Tools
+from trio_mcp.handlers.tools import RegisteredTool, Tools
 from trio_mcp.runtime.models.content import TextContent
 from trio_mcp.runtime.models.tools import ToolAnnotations
 
@@ -385,11 +386,16 @@ async def hello() -> str:
     ],
 )
 def test_a_definition_that_cannot_be_sent_is_refused_at_once(options: dict[str, Any]) -> None:
-    tools = Tools(10, Cursors(None), CacheHint())
+    changes: list[None] = []
+    registry = Registry[RegisteredTool](
+        "tool", "tools", 10, Cursors(None), lambda: changes.append(None)
+    )
+    tools = Tools(registry, CacheHint())
     with pytest.raises(ValueError, match=r"the definition of tool 'bad' .* cannot be sent as JSON"):
         tools.add(**{"function": hello, "name": "bad", **options})
-    assert len(tools) == 0
+    assert len(tools) == len(changes) == 0
     tools.add(hello, name="bad")
+    assert len(tools) == len(changes) == 1
 
 
 # -- results of subclasses -------------------------------------------------------------------------

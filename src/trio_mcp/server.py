@@ -1,30 +1,22 @@
-"""The server that applications write: tools in, wires out."""
+"""The server that applications write: features in, wires out."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import trio
 
+from .features import Features
 from .handlers.caching import CacheHint
 from .handlers.discovery import Discovery
 from .handlers.pagination import Cursors
-from .handlers.tools import Tools, tool_failure
 from .runtime.dispatch import Dispatcher, Method
 from .runtime.eras.revision_2026_07_28 import VERSION, Revision20260728
 from .runtime.journal import Journal
 from .runtime.limits import Limits
-from .runtime.models.base import (
-    Icon,
-    Implementation,
-    PaginatedRequestParams,
-    RequestParams,
-    ServerCapabilities,
-    ToolsCapability,
-)
-from .runtime.models.tools import CallToolRequestParams, ToolAnnotations
+from .runtime.models.base import Icon, Implementation, RequestParams
 from .runtime.scopes import Scope
 from .transports.http.authentication import Authenticate, Authentication
 from .transports.http.endpoint import LOOPBACK, Endpoint
@@ -39,10 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Server"]
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-class Server:
+class Server(Features):
     """An MCP server of revision 2026-07-28.
 
     :param name: what the server calls itself.
@@ -84,90 +74,10 @@ class Server:
             icons=list(icons) if icons else None,
         )
         cache = cache if cache is not None else CacheHint()
-        self._core = Dispatcher(name, Revision20260728(info, limits.id_length), limits)
-        self._tools = Tools(limits.page_size, Cursors(secret), cache)
-        discovery = Discovery(
-            [VERSION], ServerCapabilities(tools=ToolsCapability()), instructions, cache
-        )
-        self._core.methods.update(
-            {
-                "server/discover": Method(RequestParams, discovery.discover),
-                "tools/list": Method(PaginatedRequestParams, self._tools.list),
-                "tools/call": Method(
-                    CallToolRequestParams,
-                    self._tools.call,
-                    target="name",
-                    recover=tool_failure,
-                    mirrored=self._tools.mirrored,
-                ),
-            }
-        )
-
-    # What it offers -------------------------------------------------------------------------------
-
-    @overload
-    def tool(self, function: F, /) -> F: ...
-
-    @overload
-    def tool(
-        self,
-        function: None = None,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: ToolAnnotations | None = None,
-        icons: Sequence[Icon] | None = None,
-        timeout: float | None = None,
-    ) -> Callable[[F], F]: ...
-
-    def tool(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: ToolAnnotations | None = None,
-        icons: Sequence[Icon] | None = None,
-        timeout: float | None = None,
-    ) -> Any:
-        """Offer a function as a tool; a decorator with or without options.
-
-        The schema comes from the signature, the description from the docstring. An ``async def``
-        function runs in the request's own nursery; a plain ``def`` in a worker thread. A parameter
-        annotated ``Context`` gets the request's context. The function is returned unchanged.
-
-        :param name: instead of the function's own name.
-        :param title: the name for people.
-        :param description: instead of the docstring.
-        :param annotations: hints for clients about what the tool does.
-        :param icons: for user interfaces.
-        :param timeout: seconds from the request's arrival after which it is cancelled with cause
-            DEADLINE, and answered with an error.
-
-        Raises ``ValueError`` or ``TypeError``, at once, for what cannot be a tool. At run time,
-        raise :class:`~trio_mcp.ToolError` for failures that the model should read; any other
-        exception is logged and answered as an internal error, without its details.
-        """
-        if function is not None and not callable(function):
-            raise TypeError(f"tool() takes a function; write tool(name={function!r})")
-
-        def decorate(function: F) -> F:
-            self._tools.add(
-                function,
-                name=name,
-                title=title,
-                description=description,
-                annotations=annotations,
-                icons=icons,
-                timeout=timeout,
-            )
-            return function
-
-        return decorate if function is None else decorate(function)
+        core = Dispatcher(name, Revision20260728(info, limits.id_length), limits)
+        super().__init__(core, Cursors(secret), cache)
+        discovery = Discovery([VERSION], self.capabilities, instructions, cache)
+        core.methods["server/discover"] = Method(RequestParams, discovery.discover)
 
     # Serving --------------------------------------------------------------------------------------
 

@@ -1,0 +1,138 @@
+"""What a server offers: the decorators and methods that applications fill it with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, overload
+
+from .handlers.caching import CacheHint
+from .handlers.pagination import Cursors
+from .handlers.registry import Registry
+from .handlers.tools import Tools, tool_failure
+from .runtime.dispatch import Dispatcher, Method
+from .runtime.models.base import (
+    Icon,
+    PaginatedRequestParams,
+    ServerCapabilities,
+    ToolsCapability,
+)
+from .runtime.models.tools import CallToolRequestParams, ToolAnnotations
+
+__all__ = ["Features"]
+
+E = TypeVar("E")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Features:
+    """The features of a server; see :class:`~trio_mcp.Server`.
+
+    The methods of a feature are served, and its capability is told, from the first thing that is
+    added to it; tools always.
+    """
+
+    def __init__(self, core: Dispatcher, cursors: Cursors, cache: CacheHint) -> None:
+        self._core = core
+        self._cursors = cursors
+        self._tools = Tools(self._registry("tool", "tools", self._tools_changed), cache)
+        core.methods.update(
+            {
+                "tools/list": Method(PaginatedRequestParams, self._tools.list),
+                "tools/call": Method(
+                    CallToolRequestParams,
+                    self._tools.call,
+                    target="name",
+                    recover=tool_failure,
+                    mirrored=self._tools.mirrored,
+                ),
+            }
+        )
+
+    def _registry(self, kind: str, list_name: str, changed: Callable[[], None]) -> Registry[Any]:
+        page_size = self._core.limits.page_size
+        return Registry(kind, list_name, page_size, self._cursors, changed)
+
+    def capabilities(self) -> ServerCapabilities:
+        """What clients are told that this server can do, as it is now."""
+        return ServerCapabilities(tools=ToolsCapability())
+
+    # Tools ----------------------------------------------------------------------------------------
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+
+    @overload
+    def tool(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: ToolAnnotations | None = None,
+        icons: Sequence[Icon] | None = None,
+        timeout: float | None = None,
+    ) -> Callable[[F], F]: ...
+
+    def tool(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: ToolAnnotations | None = None,
+        icons: Sequence[Icon] | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Offer a function as a tool; a decorator with or without options.
+
+        The schema comes from the signature, the description from the docstring. An ``async def``
+        function runs in the request's own nursery; a plain ``def`` in a worker thread. A parameter
+        annotated ``Context`` gets the request's context. The function is returned unchanged.
+
+        :param name: instead of the function's own name.
+        :param title: the name for people.
+        :param description: instead of the docstring.
+        :param annotations: hints for clients about what the tool does.
+        :param icons: for user interfaces.
+        :param timeout: seconds from the request's arrival after which it is cancelled with cause
+            DEADLINE, and answered with an error.
+
+        Raises ``ValueError`` or ``TypeError``, at once, for what cannot be a tool. At run time,
+        raise :class:`~trio_mcp.ToolError` for failures that the model should read; any other
+        exception is logged and answered as an internal error, without its details.
+        """
+        if function is not None and not callable(function):
+            raise TypeError(f"tool() takes a function; write tool(name={function!r})")
+
+        def decorate(function: F) -> F:
+            self._tools.add(
+                function,
+                name=name,
+                title=title,
+                description=description,
+                annotations=annotations,
+                icons=icons,
+                timeout=timeout,
+            )
+            return function
+
+        return decorate if function is None else decorate(function)
+
+    def remove_tool(self, name: str) -> None:
+        """Offer a tool no more. Calls that are running go on. Raises ``KeyError`` for no tool."""
+        self._tools.remove(name)
+
+    def _tools_changed(self) -> None:
+        """Clients that listen are told."""
+
+    # Resources ------------------------------------------------------------------------------------
+
+    # Prompts --------------------------------------------------------------------------------------
+
+    # Completions ----------------------------------------------------------------------------------
+
+    # Changes --------------------------------------------------------------------------------------
