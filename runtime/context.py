@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from .lifecycle import CancelCause
+from .logs import check_level
 from .progress import check_progress
 
 if TYPE_CHECKING:
     from .eras.base import RequestMetadata
     from .exchange import Exchange
-    from .models.base import ClientCapabilities, Implementation
+    from .models.base import ClientCapabilities, Implementation, LoggingLevel
     from .principal import Principal
 
 __all__ = ["Context", "exchange_of"]
@@ -104,6 +105,20 @@ class Context:
             self._exchange.report(update)
         else:
             self._exchange.post_report(update)
+
+    def log(self, level: LoggingLevel, data: Any, *, logger: str | None = None) -> None:
+        """Tell the client something, if its request asked for messages of this level.
+
+        Never waits and is no checkpoint; works the same in threads. ``data`` is any JSON value;
+        what JSON cannot hold is sent as its ``repr``. What the client has not read yet is kept up
+        to ``Limits.log_bytes``, the newest. Raises ``ValueError`` for what is no level.
+
+        Deprecated by the specification (*Logging*): new code logs to standard error, as
+        :attr:`logger` does, or traces.
+        """
+        check_level(level)
+        if self._exchange.logs is not None:
+            self._exchange.logs.log(level, data, logger)
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

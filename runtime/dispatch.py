@@ -22,6 +22,7 @@ from .groups import leaf_of
 from .journal import Journal
 from .jsonrpc import NonFiniteNumber, Request, encode_error, encode_result
 from .limits import Limits
+from .logs import LogReporter
 from .offload import ThreadPool
 from .principal import Principal
 from .scopes import Scope, ScopeKind
@@ -150,6 +151,8 @@ class Dispatcher:
         era = exchange.era = self.era
         exchange.metadata = metadata = era.read_metadata(request.params)
         exchange.progress_token = metadata.progress_token
+        if metadata.log_level is not None:
+            exchange.logs = LogReporter(exchange, metadata.log_level)
         params: Any = era.read_params(method.params, request.params)
         return era.write_result(await method.run(Context(exchange), params))
 

@@ -18,6 +18,7 @@ from .groups import leaf_of
 from .journal import Record, printable
 from .jsonrpc import Request, RequestId
 from .lifecycle import ANSWERED, CancelCause, CancelSource, Lifecycle, State
+from .logs import LogReporter
 from .progress import Pacer, ProgressReporter, ProgressUpdate
 from .scopes import Scope, ScopeKind
 
@@ -89,6 +90,7 @@ class Exchange(Lifecycle):
         "era",
         "error_code",
         "key",
+        "logs",
         "metadata",
         "method",
         "peer",
@@ -125,6 +127,7 @@ class Exchange(Lifecycle):
         self.target: str | None = None
         self.progress_token: RequestId | None = None
         self.progress: ProgressReporter | None = None
+        self.logs: LogReporter | None = None
         self.error_code: int | None = None
         self.cleanups = 0
         self.cleanup_outcome: str | None = None
@@ -382,7 +385,7 @@ class Exchange(Lifecycle):
         assert self._ended_at is not None
         clip = self.core.limits.text_length
         metadata = self.metadata
-        progress = self.progress
+        progress, logs = self.progress, self.logs
         self._record = record = Record(
             role="server",
             key=self.key,
@@ -408,6 +411,8 @@ class Exchange(Lifecycle):
             late=self.late,
             progress_reported=progress.reported if progress is not None else 0,
             progress_sent=progress.sent if progress is not None else 0,
+            logs_sent=logs.sent if logs is not None else 0,
+            logs_dropped=logs.dropped if logs is not None else 0,
         )
         self.core.journal.add(record)
 

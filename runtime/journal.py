@@ -62,6 +62,8 @@ class Record:
     late: tuple[LateOutcome, ...]
     progress_reported: int
     progress_sent: int
+    logs_sent: int = 0
+    logs_dropped: int = 0
 
     @property
     def duration(self) -> float:

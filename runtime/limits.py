@@ -96,6 +96,8 @@ class Limits:
     """Worker threads of a server for plain ``def`` handlers, abandoned ones included."""
     progress_interval: float = _bound(0.02)
     """Least time between two progress notifications of one request; the newest value wins."""
+    log_bytes: int = _count(64 * 1024)
+    """Log messages of one request that its client has not read yet; the oldest makes room."""
 
     progress_backlog: int = _count(100)
     """Updates of one call that wait for its owner, client side; the oldest is dropped."""

@@ -9,7 +9,7 @@ import attrs
 
 from ..errors import ProtocolError
 from ..jsonrpc import Request, RequestId
-from ..models.base import ClientCapabilities, Implementation
+from ..models.base import ClientCapabilities, Implementation, LoggingLevel
 from ..progress import ProgressUpdate
 
 __all__ = ["Era", "RequestMetadata"]
@@ -25,6 +25,7 @@ class RequestMetadata:
     client_info: Implementation | None
     client_capabilities: ClientCapabilities
     progress_token: RequestId | None
+    log_level: LoggingLevel | None
     raw: Mapping[str, Any]
 
     def client_name(self, clip: int) -> str | None:
@@ -53,3 +54,6 @@ class Era(Protocol):
 
     def encode_progress(self, token: RequestId, update: ProgressUpdate) -> bytes:
         """A progress notification."""
+
+    def encode_log(self, level: LoggingLevel, data: Any, logger: str | None) -> bytes:
+        """A log message; ``data`` is a JSON value."""

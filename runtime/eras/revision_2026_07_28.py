@@ -12,14 +12,17 @@ import msgspec
 
 from ..errors import ErrorCode, ProtocolError
 from ..jsonrpc import Request, RequestId, encode, encode_notification, id_too_long, is_request_id
+from ..logs import check_level
 from ..models.base import (
     META_CLIENT_CAPABILITIES,
     META_CLIENT_INFO,
+    META_LOG_LEVEL,
     META_PROGRESS_TOKEN,
     META_PROTOCOL_VERSION,
     META_SERVER_INFO,
     ClientCapabilities,
     Implementation,
+    LoggingLevel,
 )
 from ..models.converter import ModelError, structure, unstructure
 from ..progress import ProgressUpdate
@@ -71,7 +74,10 @@ class Revision20260728:
         token = meta.get(META_PROGRESS_TOKEN)
         if token is not None:
             self._check_token(token)
-        return RequestMetadata(version, self._info, self._capabilities, token, meta)
+        level = meta.get(META_LOG_LEVEL)
+        if level is not None:
+            level = _check_log_level(level)
+        return RequestMetadata(version, self._info, self._capabilities, token, level, meta)
 
     def _check_token(self, token: object) -> None:
         if not is_request_id(token):
@@ -105,6 +111,12 @@ class Revision20260728:
             params["message"] = update.message
         return encode_notification("notifications/progress", params)
 
+    def encode_log(self, level: LoggingLevel, data: Any, logger: str | None) -> bytes:
+        params: dict[str, Any] = {"level": level, "data": data}
+        if logger is not None:
+            params["logger"] = logger
+        return encode_notification("notifications/message", params)
+
 
 def client_meta(client_info: Implementation, capabilities: ClientCapabilities) -> dict[str, Any]:
     """The ``_meta`` that a client of this revision sends with every request."""
@@ -126,6 +138,13 @@ def unsupported_version(version: object) -> ProtocolError:
         f"Unsupported protocol version; this server supports {VERSION}",
         {"supported": [VERSION], "requested": version},
     )
+
+
+def _check_log_level(level: object) -> LoggingLevel:
+    try:
+        return check_level(level)
+    except ValueError as error:
+        raise _invalid(f"params._meta.{META_LOG_LEVEL}: {error}") from None
 
 
 def _read(model: type[T], value: Any, path: str) -> T:

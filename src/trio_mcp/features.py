@@ -54,7 +54,7 @@ class Features:
 
     def capabilities(self) -> ServerCapabilities:
         """What clients are told that this server can do, as it is now."""
-        return ServerCapabilities(tools=ToolsCapability())
+        return ServerCapabilities(tools=ToolsCapability(), logging={})
 
     # Tools ----------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ import trio.testing
 from tests.peers.raw import RawPeer, RawProcess, raw_process
 
 from trio_mcp import Server
+from trio_mcp.runtime.logs import LEVELS
 
 Message: TypeAlias = dict[str, Any]
 StreamPair: TypeAlias = Callable[[], tuple[trio.abc.HalfCloseableStream, trio.abc.Stream]]
@@ -31,17 +32,29 @@ _REQUESTS = {
     "server/discover": "DiscoverRequest",
     "tools/list": "ListToolsRequest",
     "tools/call": "CallToolRequest",
-}
-_ANSWERS = {
-    "server/discover": "DiscoverResultResponse",
-    "tools/list": "ListToolsResultResponse",
-    "tools/call": "CallToolResultResponse",
+    "resources/list": "ListResourcesRequest",
+    "resources/templates/list": "ListResourceTemplatesRequest",
+    "resources/read": "ReadResourceRequest",
+    "prompts/list": "ListPromptsRequest",
+    "prompts/get": "GetPromptRequest",
+    "completion/complete": "CompleteRequest",
+    "subscriptions/listen": "SubscriptionsListenRequest",
 }
 _COMPLETE = {
-    "server/discover": "DiscoverResult",
-    "tools/list": "ListToolsResult",
-    "tools/call": "CallToolResult",
+    method: request.removesuffix("Request") + "Result" for method, request in _REQUESTS.items()
 }
+_ANSWERS = {method: f"{result}Response" for method, result in _COMPLETE.items()}
+_MAY_ASK = ("tools/call", "resources/read", "prompts/get")
+_CHANGES = {
+    "notifications/tools/list_changed": ("ToolListChangedNotification", "toolsListChanged"),
+    "notifications/prompts/list_changed": ("PromptListChangedNotification", "promptsListChanged"),
+    "notifications/resources/list_changed": (
+        "ResourceListChangedNotification",
+        "resourcesListChanged",
+    ),
+    "notifications/resources/updated": ("ResourceUpdatedNotification", "resourceSubscriptions"),
+}
+_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 _ERRORS = {
     -32700: "ParseError",
     -32600: "InvalidRequestError",
@@ -49,7 +62,12 @@ _ERRORS = {
     -32602: "InvalidParamsError",
     -32603: "InternalError",
 }
-_UNSUPPORTED_VERSION = -32022
+_ERROR_RESPONSES = {
+    -32021: "MissingRequiredClientCapabilityError",
+    -32022: "UnsupportedProtocolVersionError",
+}
+_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
 
@@ -103,6 +121,8 @@ class WireCheck:
         self._open: dict[tuple[type, Any], list[Message]] = {}
         self._cancelled: list[tuple[type, Any]] = []
         self._progress: dict[tuple[type, Any], float] = {}
+        self._acknowledged: dict[tuple[type, Any], Message] = {}
+        self._left: list[tuple[type, Any]] = []
 
     # The client's lines -------------------------------------------------------------------------
 
@@ -151,7 +171,23 @@ class WireCheck:
 
     def _check_notification(self, message: Message) -> None:
         _require("id" not in message, "a server makes no requests", message)
-        _require(message["method"] == "notifications/progress", "unasked for", message)
+        method = message["method"]
+        if method == "notifications/progress":
+            self._check_progress(message)
+        elif method == "notifications/message":
+            self._check_log(message)
+        elif method == _ACKNOWLEDGED:
+            self._check_acknowledgement(message)
+        elif method == "notifications/cancelled":
+            check_schema("CancelledNotification", message)
+            listen = _key(message["params"]["requestId"])
+            _require(listen in self._left, "cancels what is no subscription it left", message)
+            self._left.remove(listen)
+        else:
+            _require(method in _CHANGES, "unasked for", message)
+            self._check_change(message)
+
+    def _check_progress(self, message: Message) -> None:
         check_schema("ProgressNotification", message)
         params = message["params"]
         token, progress = _key(params["progressToken"]), params["progress"]
@@ -161,13 +197,43 @@ class WireCheck:
         _require(progress > before, f"progress does not increase from {before}", message)
         self._progress[token] = progress
 
+    def _check_log(self, message: Message) -> None:
+        check_schema("LoggingMessageNotification", message)
+        asked = [_meta_of(request).get(_LOG_LEVEL) for request in self._waiting()]
+        levels = [LEVELS.index(level) for level in asked if level in LEVELS]
+        _require(bool(levels), "no request in flight asked for log messages", message)
+        severity = LEVELS.index(message["params"]["level"])
+        _require(severity >= min(levels), "less severe than anybody asked for", message)
+
+    def _check_acknowledgement(self, message: Message) -> None:
+        check_schema("SubscriptionsAcknowledgedNotification", message)
+        listen = _key(_meta_of(message)[_SUBSCRIPTION])
+        requests = self._open.get(listen, [])
+        _require(bool(requests), "acknowledges no request in flight", message)
+        _require(requests[0]["method"] == "subscriptions/listen", "acknowledges else", message)
+        _require(listen not in self._acknowledged, "acknowledged twice", message)
+        asked, agreed = requests[0]["params"]["notifications"], message["params"]["notifications"]
+        for name, value in agreed.items():
+            within = set(value) <= set(asked[name]) if type(value) is list else asked[name] is value
+            _require(within, f"more {name} than was asked for", message)
+        self._acknowledged[listen] = agreed
+
+    def _check_change(self, message: Message) -> None:
+        definition, name = _CHANGES[message["method"]]
+        check_schema(definition, message)
+        listen = _key(_meta_of(message)[_SUBSCRIPTION])
+        _require(listen in self._acknowledged, "before its acknowledgement, or after all", message)
+        agreed = self._acknowledged[listen].get(name)
+        asked = agreed is True if type(agreed) is not list else message["params"]["uri"] in agreed
+        _require(asked, "not what was agreed on", message)
+
     def _check_error(self, message: Message) -> None:
         check_schema("JSONRPCErrorResponse", message)
         code = message["error"]["code"]
         if code in _ERRORS:
             check_schema(_ERRORS[code], message["error"])
-        elif code == _UNSUPPORTED_VERSION:
-            check_schema("UnsupportedProtocolVersionError", message)
+        elif code in _ERROR_RESPONSES:
+            check_schema(_ERROR_RESPONSES[code], message)
         else:
             _require(not -32768 <= code <= -32000, f"code {code} is reserved", message)
         _require(bool(message["error"]["message"].strip()), "an error without words", message)
@@ -196,6 +262,11 @@ class WireCheck:
             check_schema(_COMPLETE[method], result)
         else:
             _require(result["resultType"] == "input_required", "unknown resultType", message)
+            _require(method in _MAY_ASK, f"{method} may not ask", message)
+            check_schema("InputRequiredResult", result)
+            _require(
+                bool(result.keys() & {"inputRequests", "requestState"}), "asks nothing", message
+            )
         check_schema("Implementation", result.get("_meta", {}).get(_SERVER_INFO))
 
     def _answered(self, message: Message) -> Message:
@@ -203,14 +274,20 @@ class WireCheck:
         if not waiting:
             raise WireViolation(f"nobody waits for this answer: {str(message)[:500]}")
         request = waiting.pop(0)
+        listen = _key(message["id"])
+        if self._acknowledged.pop(listen, None) is not None and "result" in message:
+            _require(_meta_of_result(message)[_SUBSCRIPTION] == listen[1], "whose end?", message)
+            self._left.append(listen)
         token = _token_of(request)
         if _is_id(token):
             self._progress.pop(_key(token), None)
         return request
 
     def _tokens(self) -> set[tuple[type, Any]]:
-        waiting = (request for requests in self._open.values() for request in requests)
-        return {_key(token) for token in map(_token_of, waiting) if _is_id(token)}
+        return {_key(token) for token in map(_token_of, self._waiting()) if _is_id(token)}
+
+    def _waiting(self) -> list[Message]:
+        return [request for requests in self._open.values() for request in requests]
 
 
 def _is_id(value: Any) -> bool:
@@ -223,9 +300,19 @@ def _key(value: Any) -> tuple[type, Any]:
 
 
 def _token_of(request: Message) -> Any:
-    params = request.get("params")
+    return _meta_of(request).get("progressToken")
+
+
+def _meta_of(message: Message) -> Message:
+    """The metadata of a request or a notification."""
+    params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
-    return meta.get("progressToken") if isinstance(meta, dict) else None
+    return meta if isinstance(meta, dict) else {}
+
+
+def _meta_of_result(message: Message) -> Message:
+    meta: Message = message["result"].get("_meta", {})
+    return meta
 
 
 def _require(holds: bool, otherwise: str, message: Message) -> None:

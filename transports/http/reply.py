@@ -55,7 +55,7 @@ class HttpReply:
         self.streaming = False
         self.streamed: trio.Event | None = None
         self._open_stream = open_stream
-        self._queue: list[Outgoing] = []  # at most three: progress, a comment, the outcome
+        self._queue: list[Outgoing] = []  # progress, a comment, what waits of log messages …
         self._waiting: trio.lowlevel.Task | None = None
         self._heard_at = now
         self._over = False

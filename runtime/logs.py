@@ -1,0 +1,121 @@
+"""Log messages of one request, for its client. Specification: *Logging* (deprecated there).
+
+A message is encoded when it is logged, and waits for its turn to be written. What waits is bounded:
+the oldest message makes room for a new one, and is counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from .jsonrpc import encode
+from .models.base import LoggingLevel
+
+if TYPE_CHECKING:
+    from .exchange import Exchange
+
+__all__ = ["LEVELS", "LogReporter", "check_level"]
+
+LEVELS: Final[tuple[LoggingLevel, ...]] = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
+"""From the least severe to the most."""
+
+
+def check_level(level: object) -> LoggingLevel:
+    """Raises ``ValueError`` for what is no level."""
+    if level not in LEVELS:
+        raise ValueError(f"a log level is one of {', '.join(LEVELS)}; {level!r} is none")
+    return level
+
+
+class LogReporter:
+    """Log messages of one exchange on their way to its reply. An :class:`~.exchange.Outgoing`,
+    which has one place in the reply's queue for each message that waits."""
+
+    __slots__ = ("_bytes", "_exchange", "_least", "_lock", "_pending", "_places", "dropped", "sent")
+
+    size = 0
+
+    def __init__(self, exchange: Exchange, least: LoggingLevel) -> None:
+        self._exchange = exchange
+        self._least = LEVELS.index(least)
+        self._lock = threading.Lock()  # handlers log from threads too
+        self._pending: deque[bytes] = deque()
+        self._bytes = 0
+        self._places = 0
+        self.sent = 0
+        self.dropped = 0
+
+    def log(self, level: LoggingLevel, data: Any, logger: str | None) -> None:
+        """Take a message, in any thread. One below the level that was asked for is no message."""
+        exchange = self._exchange
+        if LEVELS.index(level) < self._least or not exchange.speaking:
+            return
+        bound = exchange.core.limits.log_bytes
+        assert exchange.era is not None
+        frame = exchange.era.encode_log(level, _json(data, bound), logger)
+        with self._lock:
+            self._pending.append(frame)
+            self._bytes += len(frame)
+            while self._bytes > bound and len(self._pending) > 1:
+                self._bytes -= len(self._pending.popleft())
+                self.dropped += 1
+        if threading.get_ident() == exchange.core.thread:
+            self._queue_up()
+        else:
+            exchange.core.call_soon(self._queue_up)
+
+    def _queue_up(self) -> None:
+        while self._places < len(self._pending) and self._exchange.speaking:
+            self._places += 1
+            self._exchange.reply.notify(self)
+
+    def take(self) -> bytes | None:
+        self._places -= 1
+        if not self._exchange.speaking:
+            return None
+        with self._lock:
+            if not self._pending:
+                return None
+            frame = self._pending.popleft()
+            self._bytes -= len(frame)
+        self.sent += 1
+        return frame
+
+    def written(self, delivered: bool) -> None:
+        pass
+
+
+def _json(data: Any, bound: int) -> msgspec.Raw:
+    """A remark is no reason to fail: what JSON cannot hold is sent as its ``repr``, and of what is
+    too long the beginning."""
+    try:
+        value = encode(data)
+    except Exception:
+        value = _text(_repr(data))
+    if len(value) > bound // 2:
+        value = _text(value[: bound // 16].decode(errors="ignore") + "…")
+    return msgspec.Raw(value)
+
+
+def _text(text: str) -> bytes:
+    return encode(text.encode(errors="backslashreplace").decode())
+
+
+def _repr(data: Any) -> str:
+    try:
+        return repr(data)
+    except Exception:
+        return f"<{type(data).__name__} without a repr>"
