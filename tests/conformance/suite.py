@@ -1,0 +1,165 @@
+"""The official conformance suite, installed and run.
+
+:func:`install` gets it from npm, in the versions that ``package.json`` names, into a folder that is
+not this repository's. It needs a newer Node.js than many machines have, so npm gets that too.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+import msgspec
+import trio
+
+from .scenarios import REVISION, SKIPPED
+
+__all__ = ["Check", "Outcome", "Suite", "install"]
+
+_PINS: Final = Path(__file__).parent / "package.json"
+_ROOT: Final = Path(__file__).parents[2]
+_SUITE: Final = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
+_NODE: Final = "node_modules/node/bin/node"
+_NPM: Final = ["npm", "--no-audit", "--no-fund", "--no-update-notifier", "--prefer-offline"]
+_NPM_INSTALL: Final = [*_NPM, "install", "--ignore-scripts", "--no-package-lock"]
+_NPM_GET_NODE: Final = [*_NPM, "rebuild", "node"]
+"""The package has no Node.js in it: its script gets the one for this machine."""
+_INSTALL_SECONDS: Final = 180
+_RUN_SECONDS: Final = 120
+_TAIL: Final = 2000
+"""Characters of the suite's output that are shown when it has failed."""
+
+_RESULTS: Final = re.compile(r"(?:server-)?(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+"""The name of a folder with results: of a server's scenarios, or of a client's."""
+
+
+class Check(msgspec.Struct, rename="camel"):
+    """One thing that a scenario has looked at.
+
+    A ``WARNING`` is a SHOULD that was not done; ``INFO`` is no verdict. ``SKIPPED`` is what the
+    suite could not look at: a failure too, except where :data:`SKIPPED` names it.
+    """
+
+    id: str
+    name: str
+    description: str
+    status: str
+    error_message: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        if self.status == "SKIPPED":
+            return self.name not in SKIPPED
+        return self.status not in ("SUCCESS", "INFO")
+
+
+@attrs.frozen
+class Outcome:
+    """What became of a scenario; ``trouble`` is what has gone wrong beside its checks."""
+
+    scenario: str
+    checks: Sequence[Check] = ()
+    trouble: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.checks) and not self.trouble and not self.failures
+
+    @property
+    def failures(self) -> list[Check]:
+        return [check for check in self.checks if check.failed]
+
+
+def install(folder: Path) -> Suite:
+    """Install the suite into ``folder``, which is made if it is not there.
+
+    Raises ``FileNotFoundError`` if there is no ``node`` or no ``npm``, ``RuntimeError`` with what
+    npm said if it fails, ``subprocess.TimeoutExpired`` if it takes longer than three minutes.
+    """
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            raise FileNotFoundError(program)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(_PINS, folder)
+    for command in (_NPM_INSTALL, _NPM_GET_NODE):
+        npm = subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_INSTALL_SECONDS,
+            check=False,
+        )
+        if npm.returncode != 0:
+            raise RuntimeError(f"npm failed with status {npm.returncode}:\n{npm.stderr[-_TAIL:]}")
+    return Suite(folder)
+
+
+@attrs.frozen
+class Suite:
+    """The installed suite. Its results go into folders that have to be empty."""
+
+    folder: Path
+
+    async def check_server(self, address: str, results: Path) -> dict[str, Outcome]:
+        """Run all of a server's scenarios, one after the other.
+
+        Raises ``trio.TooSlowError`` if they take longer than two minutes, ``RuntimeError`` if there
+        are no results.
+        """
+        _, said = await self._run("server", "--url", address, "--requirements", REVISION, results)
+        outcomes = _read_outcomes(results)
+        if not outcomes:
+            raise RuntimeError(f"the suite has no results; it said:\n{said}")
+        return {outcome.scenario: outcome for outcome in outcomes}
+
+    async def check_client(self, command: Sequence[str], scenario: str, results: Path) -> Outcome:
+        """Run one of a client's scenarios; ``command`` gets the address of a server.
+
+        Raises ``trio.TooSlowError`` if it takes longer than two minutes.
+        """
+        wanted = ("--scenario", scenario, "--spec-version", REVISION)
+        status, said = await self._run("client", "--command", shlex.join(command), *wanted, results)
+        outcomes = _read_outcomes(results)
+        if not outcomes:
+            return Outcome(scenario, trouble=said)
+        (outcome,) = outcomes
+        if status == 0:
+            return outcome
+        told = _client_errors(results)
+        return attrs.evolve(outcome, trouble=told if told or outcome.failures else said)
+
+    async def _run(self, *arguments: str | Path) -> tuple[int, str]:
+        """The suite's status, and the end of what it said. Its last argument is for the results."""
+        *wanted, results = map(str, arguments)
+        with trio.fail_after(_RUN_SECONDS):
+            done = await trio.run_process(
+                [str(self.folder / _NODE), str(self.folder / _SUITE), *wanted, "-o", results],
+                cwd=_ROOT,
+                capture_stdout=True,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        return done.returncode, done.stdout.decode(errors="replace")[-_TAIL:]
+
+
+def _read_outcomes(results: Path) -> list[Outcome]:
+    outcomes = []
+    for checks in results.glob("*/checks.json"):
+        match = _RESULTS.fullmatch(checks.parent.name)
+        assert match is not None, checks
+        read = msgspec.json.decode(checks.read_bytes(), type=list[Check])
+        outcomes.append(Outcome(match["scenario"], read))
+    return outcomes
+
+
+def _client_errors(results: Path) -> str:
+    (errors,) = results.glob("*/stderr.txt")
+    return errors.read_text()[-_TAIL:]
