@@ -20,12 +20,14 @@ from .jsonrpc import Request, RequestId
 from .lifecycle import ANSWERED, CancelCause, CancelSource, Lifecycle, State
 from .progress import Pacer, ProgressReporter, ProgressUpdate
 from .scopes import Scope, ScopeKind
+from .tracing import trace_id_of
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher, Method
     from .eras.base import Era, RequestMetadata
     from .offload import ThreadWork
     from .principal import Principal
+    from .tracing import GuardedExchangeSpan
 
 __all__ = ["Exchange", "Outgoing", "Peer", "Reply"]
 
@@ -98,6 +100,7 @@ class Exchange(Lifecycle):
         "received_at",
         "reply",
         "request",
+        "span",
         "target",
         "work",
     )
@@ -129,6 +132,7 @@ class Exchange(Lifecycle):
         self.cleanups = 0
         self.cleanup_outcome: str | None = None
         self.work: tuple[ThreadWork, ...] = ()
+        self.span: GuardedExchangeSpan | None = None
         self._nursery: trio.Nursery | None = None
         self._posted: ProgressUpdate | None = None
         self._started_at: float | None = None
@@ -383,6 +387,7 @@ class Exchange(Lifecycle):
         clip = self.core.limits.text_length
         metadata = self.metadata
         progress = self.progress
+        span = self.span
         self._record = record = Record(
             role="server",
             key=self.key,
@@ -408,8 +413,11 @@ class Exchange(Lifecycle):
             late=self.late,
             progress_reported=progress.reported if progress is not None else 0,
             progress_sent=progress.sent if progress is not None else 0,
+            trace_id=(span and span.trace_id) or trace_id_of(self.request.params.get("_meta")),
         )
         self.core.journal.add(record)
+        if span is not None:
+            span.end(record, self.error_code if self._answered else None)
 
 
 _CLEANUP_RANK = {None: 0, "clean": 1, "error": 2, "timed out": 3, "abandoned": 4}

@@ -26,6 +26,7 @@ from .runtime.models.base import (
 )
 from .runtime.models.tools import CallToolRequestParams, ToolAnnotations
 from .runtime.scopes import Scope
+from .runtime.tracing import Tracing
 from .transports.http.authentication import Authenticate, Authentication
 from .transports.http.endpoint import LOOPBACK, Endpoint
 from .transports.http.native import serve_http
@@ -54,6 +55,7 @@ class Server:
     :param limits: every bound of the runtime.
     :param secret: seals cursors; without one they are good for this process only.
     :param cache: the caching hint of discovery and lists.
+    :param tracing: makes a span of each request: :class:`trio_mcp.otel.OpenTelemetry`, for one.
 
     Serve it with one of the ``serve_*`` methods, or several at once. Cancelling the scope around
     one of them drains: requests in flight may finish within ``Limits.drain``, the rest is cancelled
@@ -72,6 +74,7 @@ class Server:
         limits: Limits | None = None,
         secret: str | bytes | None = None,
         cache: CacheHint | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -84,7 +87,7 @@ class Server:
             icons=list(icons) if icons else None,
         )
         cache = cache if cache is not None else CacheHint()
-        self._core = Dispatcher(name, Revision20260728(info, limits.id_length), limits)
+        self._core = Dispatcher(name, Revision20260728(info, limits.id_length), limits, tracing)
         self._tools = Tools(limits.page_size, Cursors(secret), cache)
         discovery = Discovery(
             [VERSION], ServerCapabilities(tools=ToolsCapability()), instructions, cache
