@@ -50,6 +50,8 @@ TRACESTATE_MEMBERS: Final = 32
 """With more members a ``tracestate`` is malformed."""
 BAGGAGE_LENGTH: Final = 8192
 """Characters of ``baggage`` that are kept; whole members go, the last first."""
+BAGGAGE_MEMBERS: Final = 180
+"""Members of ``baggage`` that are kept, the first ones; and each only up to half its length."""
 
 _LONGEST_TRACESTATE: Final = TRACESTATE_MEMBERS * 520  # 256 each for key and value, and some space
 _LONGEST_MEMBER: Final = 128  # of a tracestate that is too long, longer ones go first
@@ -60,7 +62,8 @@ _TRACEPARENT: Final = re.compile(
     re.DOTALL,
 )
 _STATE_MEMBER: Final = re.compile(
-    r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+    r"(?:[a-z][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*/]{0,13})"
+    r"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
 )
 _TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _VALUE: Final = r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*"
@@ -117,8 +120,13 @@ def _read_baggage(value: object) -> str | None:
         return None
     if len(value) > BAGGAGE_LENGTH:
         value, _, _ = value[: BAGGAGE_LENGTH + 1].rpartition(",")
-    members = (member for part in value.split(",") if (member := part.strip(" \t")))
-    return ",".join(filter(_BAGGAGE_MEMBER.fullmatch, members)) or None
+    members = [
+        member
+        for part in value.split(",")
+        if len(member := part.strip(" \t")) <= BAGGAGE_LENGTH // 2
+        and _BAGGAGE_MEMBER.fullmatch(member)
+    ]
+    return ",".join(members[:BAGGAGE_MEMBERS]) or None
 
 
 @attrs.frozen
@@ -156,7 +164,14 @@ class TraceContext:
 
     def as_meta(self) -> dict[str, str]:
         """The entries of a request's ``_meta`` that say this."""
-        return {name: text for name, text in attrs.asdict(self).items() if text is not None}
+        meta = {}
+        if self.traceparent is not None:
+            meta["traceparent"] = self.traceparent
+        if self.tracestate is not None:
+            meta["tracestate"] = self.tracestate
+        if self.baggage is not None:
+            meta["baggage"] = self.baggage
+        return meta
 
 
 def read_trace(meta: object) -> TraceContext | None:
