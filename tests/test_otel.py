@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -364,7 +366,12 @@ async def test_a_peer_that_stops_reading_is_an_error(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve_stream, theirs)
         await ours.send_all(lines(call(1, "simmer"), call(2, "cook", dish="soup")))
+        await trio.sleep(1)
+        await ours.send_all(lines(call(3, "fail", how="protocol")))  # its answer waits behind
         await until(lambda: not server.scopes().children, timeout=60)
+    unsaid = attributes(spans.one("tools/call fail"))
+    assert (unsaid["error.type"], unsaid["mcp.cancel.late"]) == ("stalled", ("error",))
+    assert "rpc.response.status_code" not in unsaid
     assert cancellation(spans.one("tools/call simmer"))["source"] == "stalled"
     assert attributes(spans.one("tools/call simmer"))["error.type"] == "stalled"
     assert attributes(spans.one("tools/call cook"))["mcp.response.delivered"] is False
@@ -519,6 +526,20 @@ async def test_requests_of_one_connection_have_nothing_to_do_with_each_other(
         assert network == {"network.transport": "tcp", **protocol}
 
 
+async def test_requests_that_follow_each_other_on_one_connection_are_no_children(
+    spans: Spans,
+) -> None:
+    server = kitchen(spans)
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(partial(server.serve_http, port=0))
+        async with connect(f"http://127.0.0.1:{port}/mcp") as client:
+            for _ in range(3):
+                await client.call_tool("cook", {"dish": "soup"})
+        assert len({record.connection for record in server.journal}) == 1  # kept alive
+        nursery.cancel_scope.cancel()
+    assert [parent(span) for span in spans.all(SERVER)] == [None] * 4
+
+
 @asynccontextmanager
 async def connected(
     kind: str, server: Server, nursery: trio.Nursery, spans: Spans
@@ -607,6 +628,7 @@ async def test_the_span_around_the_serving_is_linked_or_else_the_parent(spans: S
     [
         {"traceparent": 7, "baggage": 7},
         {"traceparent": [TRACEPARENT]},
+        {"traceparent": f" {TRACEPARENT}"},  # which OpenTelemetry would take
         {"traceparent": "00-" + "0" * 32 + "-" + "0" * 16 + "-00"},
         {"baggage": "a=b=c, ,;=", "tracestate": "a=1"},
         {"traceparent": "x" * 100_000, "baggage": "x" * 100_000},
@@ -728,3 +750,27 @@ async def test_a_broken_tracer_breaks_no_request(
     assert len(server.journal) == 4
     ours = [record for record in caplog.records if record.name == "trio_mcp.tracing"]
     assert len(ours) == (2 if isinstance(broken, BrokenProcessor) else 0)
+
+
+# Without it ---------------------------------------------------------------------------------------
+
+
+def test_the_package_does_without_opentelemetry_and_says_how_to_get_it() -> None:
+    program = """
+import sys
+sys.modules["opentelemetry"] = None
+import trio_mcp
+try:
+    import trio_mcp.otel
+except ImportError as error:
+    print(error)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "trio_mcp.otel needs OpenTelemetry: pip install 'trio-mcp[otel]'"
+    program = "import sys, trio_mcp; print('opentelemetry' in sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "False"

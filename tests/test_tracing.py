@@ -385,7 +385,13 @@ class Broken:
 
     def meta(self) -> Mapping[str, str]:
         self._maybe("meta")
-        odd: Any = {"number": 7, 8: "eight", "accent": "é", "traceparent": TRACEPARENT}
+        odd: Any = {
+            "number": 7,
+            8: "eight",
+            "accent": "é",
+            "half": "\ud800",
+            "traceparent": TRACEPARENT,
+        }
         odd["io.modelcontextprotocol/protocolVersion"] = "hijacked"
         meta: Mapping[str, str] = odd
         return meta
