@@ -14,6 +14,7 @@ import trio
 from .lifecycle import CancelCause
 from .logs import check_level
 from .progress import check_progress
+from .tracing import TraceContext, read_trace
 
 if TYPE_CHECKING:
     from .eras.base import RequestMetadata
@@ -144,6 +145,14 @@ class Context:
     def meta(self) -> Mapping[str, Any]:
         """The request's ``_meta`` as it came."""
         return self._metadata.raw
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace that the request's ``_meta`` names, or ``None``: malformed counts as absent.
+
+        Pass it on with ``client.call_tool(…, trace=ctx.trace)``. Not verified.
+        """
+        return read_trace(self._metadata.raw)
 
     @property
     def client_info(self) -> Implementation | None:

@@ -19,13 +19,14 @@ from .eras.base import Era
 from .errors import ErrorCode, ProtocolError
 from .exchange import Exchange, Peer, Reply
 from .groups import leaf_of
-from .journal import Journal
+from .journal import Journal, printable
 from .jsonrpc import NonFiniteNumber, Request, encode_error, encode_result
 from .limits import Limits
 from .logs import LogReporter
 from .offload import ThreadPool
 from .principal import Principal
 from .scopes import Scope, ScopeKind
+from .tracing import TracedRequest, Tracing, guarded, read_trace
 
 __all__ = ["Connection", "Dispatcher", "Method"]
 
@@ -58,10 +59,11 @@ class Connection(Peer, Protocol):
 class Dispatcher:
     """All that the exchanges of one server share. Lives in one Trio run at a time."""
 
-    def __init__(self, name: str, era: Era, limits: Limits) -> None:
+    def __init__(self, name: str, era: Era, limits: Limits, tracing: Tracing | None = None) -> None:
         self.name = name
         self.era = era
         self.limits = limits
+        self.tracing = guarded(tracing)
         self.journal = Journal(limits.journal_records, limits.journal_backlog)
         self.methods: dict[str, Method] = {}
         self.threads = ThreadPool(limits.threads)
@@ -137,7 +139,22 @@ class Dispatcher:
         if method is not None and method.target is not None:
             target = request.params.get(method.target)
             exchange.target = target if type(target) is str else None
+        if self.tracing is not None:
+            exchange.span = self.tracing.exchange(self._traced(exchange))
         return exchange
+
+    def _traced(self, exchange: Exchange) -> TracedRequest:
+        clip, request, target = self.limits.text_length, exchange.request, exchange.target
+        meta = request.params.get("_meta")
+        return TracedRequest(
+            method=printable(request.method[:clip]),
+            target=printable(target[:clip]) if target is not None else None,
+            request_id=request.id,
+            connection=exchange.peer.label,
+            protocol_version=None,
+            meta=meta if type(meta) is dict else {},
+            trace=read_trace(meta),
+        )
 
     def close(self) -> None:
         """One exchange is over."""
@@ -154,7 +171,9 @@ class Dispatcher:
         if metadata.log_level is not None:
             exchange.logs = LogReporter(exchange, metadata.log_level)
         params: Any = era.read_params(method.params, request.params)
-        return era.write_result(await method.run(Context(exchange), params))
+        ctx, span = Context(exchange), exchange.span
+        running = method.run(ctx, params) if span is None else span.run(method.run, ctx, params)
+        return era.write_result(await running)
 
     def recover(self, exchange: Exchange, error: BaseException) -> dict[str, Any] | None:
         """The result that a failure stands for, if it stands for one."""
@@ -196,6 +215,8 @@ class Dispatcher:
             except Exception:  # a subclass that is not made as its base wants it
                 logger.exception("exchange %d: a broken ProtocolError", exchange.key)
         logger.error("exchange %d: %s failed", exchange.key, exchange.name, exc_info=error)
+        if exchange.span is not None and error is not None:
+            exchange.span.raised(error)
         if isinstance(error, NonFiniteNumber):
             return ProtocolError(
                 ErrorCode.INTERNAL_ERROR, f"The result cannot be sent as JSON: {error}"

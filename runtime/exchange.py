@@ -21,12 +21,14 @@ from .lifecycle import ANSWERED, CancelCause, CancelSource, Lifecycle, State
 from .logs import LogReporter
 from .progress import Pacer, ProgressReporter, ProgressUpdate
 from .scopes import Scope, ScopeKind
+from .tracing import trace_id_of
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher, Method
     from .eras.base import Era, RequestMetadata
     from .offload import ThreadWork
     from .principal import Principal
+    from .tracing import GuardedExchangeSpan
 
 __all__ = ["Exchange", "Outgoing", "Peer", "Reply"]
 
@@ -100,6 +102,7 @@ class Exchange(Lifecycle):
         "received_at",
         "reply",
         "request",
+        "span",
         "target",
         "work",
     )
@@ -132,6 +135,7 @@ class Exchange(Lifecycle):
         self.cleanups = 0
         self.cleanup_outcome: str | None = None
         self.work: tuple[ThreadWork, ...] = ()
+        self.span: GuardedExchangeSpan | None = None
         self._nursery: trio.Nursery | None = None
         self._posted: ProgressUpdate | None = None
         self._started_at: float | None = None
@@ -386,6 +390,7 @@ class Exchange(Lifecycle):
         clip = self.core.limits.text_length
         metadata = self.metadata
         progress, logs = self.progress, self.logs
+        span = self.span
         self._record = record = Record(
             role="server",
             key=self.key,
@@ -413,8 +418,11 @@ class Exchange(Lifecycle):
             progress_sent=progress.sent if progress is not None else 0,
             logs_sent=logs.sent if logs is not None else 0,
             logs_dropped=logs.dropped if logs is not None else 0,
+            trace_id=(span and span.trace_id) or trace_id_of(self.request.params.get("_meta")),
         )
         self.core.journal.add(record)
+        if span is not None:
+            span.end(record, self.error_code if self._answered else None)
 
 
 _CLEANUP_RANK = {None: 0, "clean": 1, "error": 2, "timed out": 3, "abandoned": 4}

@@ -14,6 +14,9 @@ PROGRAMS = sorted(
 )
 
 
+NEEDS = {"tracing.py": "opentelemetry.sdk"}
+
+
 def run(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", EXAMPLES / name],
@@ -32,6 +35,8 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_example_runs(name: str, tmp_path: Path) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
     result = run(name, tmp_path)
     assert result.stderr == ""
     assert result.returncode == 0
@@ -43,3 +48,18 @@ def test_the_echo_client_hears_progress_and_stops_a_call(tmp_path: Path) -> None
     assert "ahoy ahoy ahoy" in lines[3]
     assert lines[4] == "ProgressUpdate(progress=0, total=1000, message='ahoy')"
     assert lines[-1] == "stopped"
+
+
+def test_the_tracing_example_shows_one_trace_through_two_servers(tmp_path: Path) -> None:
+    pytest.importorskip(NEEDS["tracing.py"])
+    lines = run("tracing.py", tmp_path).stdout.splitlines()
+    first, second = lines[: lines.index("internal brunch")], lines[lines.index("internal brunch") :]
+    assert [(len(line) - len(line.lstrip())) // 2 for line in first] == [*range(6)]
+    assert [line.partition(": cancelled by ")[2] for line in second] == [
+        "",
+        "caller",
+        "notification",
+        "caller",
+        "notification",
+        "",
+    ]

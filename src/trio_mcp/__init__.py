@@ -40,6 +40,7 @@ from .runtime.models.tools import CallToolResult, ListToolsResult, Tool, ToolAnn
 from .runtime.principal import Principal
 from .runtime.progress import ProgressUpdate
 from .runtime.scopes import Scope, ScopeKind
+from .runtime.tracing import TraceContext, Tracing
 from .server import Server
 from .transports.framing import Frame, Oversize
 from .transports.http.authentication import Authenticate
@@ -94,6 +95,8 @@ __all__ = [
     "ToolAnnotations",
     "ToolCall",
     "ToolError",
+    "TraceContext",
+    "Tracing",
     "TrioMcpError",
     "Unauthorized",
     "UnknownContent",

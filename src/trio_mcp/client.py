@@ -22,6 +22,7 @@ from .calls import (
     read_result,
     read_tool_result,
 )
+from .runtime.call import Call
 from .runtime.eras.revision_2026_07_28 import VERSION, client_meta
 from .runtime.errors import (
     CallTimeout,
@@ -31,11 +32,19 @@ from .runtime.errors import (
     ServerError,
 )
 from .runtime.groups import leaf_of
-from .runtime.journal import Journal
+from .runtime.journal import Journal, printable
 from .runtime.limits import Limits
 from .runtime.models.base import META_SERVER_INFO, ClientCapabilities, Implementation
 from .runtime.models.discovery import DiscoverResult
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool
+from .runtime.tracing import (
+    GuardedTracing,
+    TraceContext,
+    TracedRequest,
+    Tracing,
+    guarded,
+    trace_id_of,
+)
 from .server import Server
 from .transports.calling import CallConnection, ClientConnection
 from .transports.memory import memory_wire_pair
@@ -78,6 +87,7 @@ def connect(
     headers: Mapping[str, str] | None = None,
     ssl_context: ssl.SSLContext | None = None,
     limits: Limits | None = None,
+    tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Client]:
     """Connect to a server, find out what it is, and close the connection in bounded time.
 
@@ -92,6 +102,8 @@ def connect(
     :param headers: for an address: sent with every request, ``Authorization`` for one.
     :param ssl_context: for an address: instead of one that verifies the server's certificate
         against the authorities that the system trusts.
+    :param tracing: makes a span of each call, and tells the server which one:
+        :class:`trio_mcp.otel.OpenTelemetry`, for one.
 
     Raises ``OSError`` if a command cannot be launched or a WebSocket not opened, ``ValueError`` for
     an address or headers that are none, :class:`~trio_mcp.IncompatibleServer` if the server does
@@ -104,9 +116,8 @@ def connect(
     timeouts = Timeouts(timeout, max_timeout)
     info = Implementation(name, version)
     limits = limits if limits is not None else Limits()
-    return _InOneTask(
-        _connected(target, info, timeouts, limits, _Options(env, cwd, headers, ssl_context))
-    )
+    options = _Options(env, cwd, headers, ssl_context)
+    return _InOneTask(_connected(target, info, timeouts, limits, options, guarded(tracing)))
 
 
 @attrs.frozen
@@ -126,11 +137,12 @@ async def _connected(
     timeouts: Timeouts,
     limits: Limits,
     options: _Options,
+    tracing: GuardedTracing | None,
 ) -> AsyncGenerator[Client, None]:
     journal = Journal(limits.journal_records, limits.journal_backlog)
     # Outside of the nursery, which would put what this raises into a group.
     connection, serve = await _open_connection(target, limits, journal, options)
-    client = Client(connection, info, limits, timeouts)
+    client = Client(connection, info, limits, timeouts, tracing)
     failure: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -258,12 +270,14 @@ class Client:
         info: Implementation,
         limits: Limits,
         timeouts: Timeouts,
+        tracing: GuardedTracing | None = None,
     ) -> None:
         self.server_info: Implementation | None = None
         self.discovered: DiscoverResult
         self._connection = connection
         self._limits = limits
         self._timeouts = timeouts
+        self._tracing = tracing
         self._meta = client_meta(info, ClientCapabilities())
 
     # Tools ----------------------------------------------------------------------------------------
@@ -276,18 +290,22 @@ class Client:
         timeout: float | None = None,
         max_timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        trace: TraceContext | None = None,
     ) -> CallToolResult:
         """Call a tool and wait for its result; a result with ``is_error`` is a result.
 
         :param timeout, max_timeout: seconds, instead of the client's own; see :func:`connect`.
         :param on_progress: called, and awaited if it is async, in this task with each update. What
             it raises cancels the call and comes out of here.
+        :param trace: the trace that the call belongs to: a handler passes its ``ctx.trace`` on. Not
+            needed where ``tracing`` knows of a current span, which goes before it.
 
         Raises :class:`~trio_mcp.ServerError`, :class:`~trio_mcp.CallTimeout`,
         :class:`~trio_mcp.ConnectionLost`, :class:`~trio_mcp.ProtocolViolation`; ``ValueError`` or
         ``TypeError`` for arguments that JSON cannot hold.
         """
-        pending = self._open_tool(name, arguments, self._timeouts.but(timeout, max_timeout))
+        timeouts = self._timeouts.but(timeout, max_timeout)
+        pending = self._open_tool(name, arguments, timeouts, trace)
         return read_tool_result(await pending.finish(on_progress))
 
     @asynccontextmanager
@@ -298,9 +316,11 @@ class Client:
         *,
         timeout: float | None = None,
         max_timeout: float | None = None,
+        trace: TraceContext | None = None,
     ) -> AsyncGenerator[ToolCall, None]:
         """Start a tool and get a handle on the call; leaving the block cancels it if it runs."""
-        pending = self._open_tool(name, arguments, self._timeouts.but(timeout, max_timeout))
+        timeouts = self._timeouts.but(timeout, max_timeout)
+        pending = self._open_tool(name, arguments, timeouts, trace)
         try:
             yield ToolCall(pending)
         finally:
@@ -400,17 +420,64 @@ class Client:
             )
 
     def _open_tool(
-        self, name: str, arguments: Mapping[str, Any] | None, timeouts: Timeouts
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        timeouts: Timeouts,
+        trace: TraceContext | None = None,
     ) -> PendingCall:
-        params: dict[str, Any] = {"name": name, "arguments": arguments or {}, "_meta": self._meta}
-        call = self._connection.open("tools/call", params, name)
+        call = self._open("tools/call", {"name": name, "arguments": arguments or {}}, name, trace)
         return PendingCall(self._connection, call, timeouts)
 
     async def _request(
         self, method: str, params: Mapping[str, Any], timeouts: Timeouts | None = None
     ) -> dict[str, Any]:
-        call = self._connection.open(method, {**params, "_meta": self._meta})
+        call = self._open(method, params)
         return await PendingCall(self._connection, call, timeouts or self._timeouts).finish()
+
+    def _open(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        target: str | None = None,
+        trace: TraceContext | None = None,
+    ) -> Call:
+        if self._tracing is None and trace is None:
+            return self._connection.open(method, {**params, "_meta": self._meta}, target)
+        return self._open_traced(method, params, target, trace)
+
+    def _open_traced(
+        self, method: str, params: Mapping[str, Any], target: str | None, trace: TraceContext | None
+    ) -> Call:
+        """The same, with ``_meta`` saying which trace the call belongs to."""
+        span = None
+        if self._tracing is not None:
+            span = self._tracing.call(self._traced(method, target, trace))
+        told = span.meta() if span is not None else {}
+        if not told and trace is not None:
+            told = trace.as_meta()
+        params = {**params, "_meta": {**told, **self._meta}}
+        try:
+            call = self._connection.open(method, params, target)
+        except Exception as error:
+            if span is not None:
+                span.end(None, type(error).__name__)
+            raise
+        call.span = span
+        call.trace_id = (span and span.trace_id) or trace_id_of(told)
+        return call
+
+    def _traced(self, method: str, target: str | None, trace: TraceContext | None) -> TracedRequest:
+        clip = self._limits.text_length
+        return TracedRequest(
+            method=method,
+            target=printable(target[:clip]) if target is not None else None,
+            request_id=None,
+            connection=self._connection.label,
+            protocol_version=VERSION,
+            meta={},
+            trace=trace,
+        )
 
 
 class _Pages:

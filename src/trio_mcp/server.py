@@ -18,6 +18,7 @@ from .runtime.journal import Journal
 from .runtime.limits import Limits
 from .runtime.models.base import Icon, Implementation, RequestParams
 from .runtime.scopes import Scope
+from .runtime.tracing import Tracing
 from .transports.http.authentication import Authenticate, Authentication
 from .transports.http.endpoint import LOOPBACK, Endpoint
 from .transports.http.native import serve_http
@@ -44,6 +45,7 @@ class Server(Features):
     :param limits: every bound of the runtime.
     :param secret: seals cursors; without one they are good for this process only.
     :param cache: the caching hint of discovery and lists.
+    :param tracing: makes a span of each request: :class:`trio_mcp.otel.OpenTelemetry`, for one.
 
     Serve it with one of the ``serve_*`` methods, or several at once. Cancelling the scope around
     one of them drains: requests in flight may finish within ``Limits.drain``, the rest is cancelled
@@ -62,6 +64,7 @@ class Server(Features):
         limits: Limits | None = None,
         secret: str | bytes | None = None,
         cache: CacheHint | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -74,7 +77,7 @@ class Server(Features):
             icons=list(icons) if icons else None,
         )
         cache = cache if cache is not None else CacheHint()
-        core = Dispatcher(name, Revision20260728(info, limits.id_length), limits)
+        core = Dispatcher(name, Revision20260728(info, limits.id_length), limits, tracing)
         super().__init__(core, Cursors(secret), cache)
         discovery = Discovery([VERSION], self.capabilities, instructions, cache)
         core.methods["server/discover"] = Method(RequestParams, discovery.discover)
