@@ -24,6 +24,7 @@ from .jsonrpc import NonFiniteNumber, Request, encode_error, encode_result
 from .limits import Limits
 from .offload import ThreadPool
 from .principal import Principal
+from .rounds import InputRequired, Round, Rounds
 from .scopes import Scope, ScopeKind
 
 __all__ = ["Connection", "Dispatcher", "Method"]
@@ -39,6 +40,8 @@ class Method:
     ``mirrored`` names, for given parameters, the headers that repeat some of them on HTTP, with
     their values there, ``None`` for none: ``("Mcp-Param-Region", "eu")``.
     ``recover`` may turn what the handler or one of its children raised into a result.
+    ``asks``: the handler may ask the client for input; ``params`` then has ``request_state`` and
+    ``input_responses``.
     """
 
     params: type
@@ -46,6 +49,7 @@ class Method:
     target: str | None = None
     mirrored: Callable[[Mapping[str, Any]], Iterable[tuple[str, Any]]] | None = None
     recover: Callable[[BaseException], Any] | None = None
+    asks: bool = False
 
 
 class Connection(Peer, Protocol):
@@ -63,6 +67,7 @@ class Dispatcher:
         self.limits = limits
         self.journal = Journal(limits.journal_records, limits.journal_backlog)
         self.methods: dict[str, Method] = {}
+        self.rounds: Rounds | None = None
         self.threads = ThreadPool(limits.threads)
         self.connections: set[Connection] = set()
         self.inflight = 0
@@ -151,7 +156,33 @@ class Dispatcher:
         exchange.metadata = metadata = era.read_metadata(request.params)
         exchange.progress_token = metadata.progress_token
         params: Any = era.read_params(method.params, request.params)
+        if method.asks and (params.request_state is not None or params.input_responses is not None):
+            exchange.round = self._open_round(exchange, params)
         return era.write_result(await method.run(Context(exchange), params))
+
+    def round_of(self, exchange: Exchange) -> Round:
+        """What the handler of an exchange asks. Raises ``RuntimeError`` where none may ask."""
+        if exchange.round is None:
+            method, era = exchange.method, exchange.era
+            if method is None or era is None or not method.asks:
+                raise RuntimeError(
+                    f"the handler of {exchange.request.method} cannot ask the client for input: "
+                    "only those of tools/call, prompts/get and resources/read can"
+                )
+            params: Any = era.read_params(method.params, exchange.request.params)
+            exchange.round = self._open_round(exchange, params)
+        return exchange.round
+
+    def _open_round(self, exchange: Exchange, params: Any) -> Round:
+        if self.rounds is None:
+            raise RuntimeError("this server has nothing to ask clients with")
+        return self.rounds.open(exchange, params)
+
+    def input_required(self, exchange: Exchange, asked: InputRequired) -> dict[str, Any]:
+        """The result that asks for input, as JSON. Raises what is to be explained."""
+        if exchange.round is None or exchange.era is None:
+            raise RuntimeError("InputRequired was raised by hand") from asked
+        return exchange.era.write_result(exchange.round.result(asked))
 
     def recover(self, exchange: Exchange, error: BaseException) -> dict[str, Any] | None:
         """The result that a failure stands for, if it stands for one."""

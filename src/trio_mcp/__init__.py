@@ -39,6 +39,8 @@ from .runtime.models.discovery import DiscoverResult
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
 from .runtime.principal import Principal
 from .runtime.progress import ProgressUpdate
+from .runtime.questions import Elicit, Elicited, ElicitUrl, Roots, Sample
+from .runtime.rounds import InputRequired
 from .runtime.scopes import Scope, ScopeKind
 from .server import Server
 from .transports.framing import Frame, Oversize
@@ -63,6 +65,9 @@ __all__ = [
     "ContentBlock",
     "Context",
     "DiscoverResult",
+    "Elicit",
+    "ElicitUrl",
+    "Elicited",
     "EmbeddedResource",
     "ErrorCode",
     "Frame",
@@ -70,6 +75,7 @@ __all__ = [
     "ImageContent",
     "Implementation",
     "IncompatibleServer",
+    "InputRequired",
     "Journal",
     "LateOutcome",
     "Limits",
@@ -82,6 +88,8 @@ __all__ = [
     "Record",
     "RequestHead",
     "ResourceLink",
+    "Roots",
+    "Sample",
     "Scope",
     "ScopeKind",
     "Server",
