@@ -34,10 +34,10 @@ class SecretKeys:
         if given is None:
             given = [secrets.token_bytes(32)]
         self._secrets = [text.encode() if isinstance(text, str) else text for text in given]
-        if not self._secrets or not all(self._secrets):
-            raise ValueError("secret is empty; leave it out, or take 32 random bytes")
         if not all(type(text) is bytes for text in self._secrets):
             raise TypeError("secret takes text or bytes, or a list of them: the newest first")
+        if not self._secrets or not all(self._secrets):
+            raise ValueError("secret is empty; leave it out, or take 32 random bytes")
 
     def derive(self, purpose: str) -> list[bytes]:
         """One key of 32 bytes for each secret."""

@@ -50,6 +50,9 @@ _ERRORS = {
     -32603: "InternalError",
 }
 _UNSUPPORTED_VERSION = -32022
+_MISSING_CAPABILITY = -32021
+_ASKING = {"tools/call", "prompts/get", "resources/read"}
+_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
 
@@ -168,6 +171,8 @@ class WireCheck:
             check_schema(_ERRORS[code], message["error"])
         elif code == _UNSUPPORTED_VERSION:
             check_schema("UnsupportedProtocolVersionError", message)
+        elif code == _MISSING_CAPABILITY:
+            check_schema("MissingRequiredClientCapabilityError", message)
         else:
             _require(not -32768 <= code <= -32000, f"code {code} is reserved", message)
         _require(bool(message["error"]["message"].strip()), "an error without words", message)
@@ -196,7 +201,31 @@ class WireCheck:
             check_schema(_COMPLETE[method], result)
         else:
             _require(result["resultType"] == "input_required", "unknown resultType", message)
+            self._check_questions(request, result)
         check_schema("Implementation", result.get("_meta", {}).get(_SERVER_INFO))
+
+    def _check_questions(self, request: Message, result: Message) -> None:
+        """*Multi Round-Trip Requests*: "Server Requirements"."""
+        _require(request["method"] in _ASKING, "asks where it must not", result)
+        check_schema("InputRequiredResult", result)
+        questions = result.get("inputRequests", {})
+        _require(bool(questions) or "requestState" in result, "asks for nothing", result)
+        capabilities = request["params"]["_meta"][_CAPABILITIES]
+        for question in questions.values():
+            method, params = question["method"], question.get("params", {})
+            name = method.partition("/")[0]
+            _require(name in capabilities, f"the client has no {name}", question)
+            can = capabilities[name]
+            if method == "elicitation/create":
+                mode = params.get("mode", "form")
+                check_schema(f"ElicitRequest{'URL' if mode == 'url' else 'Form'}Params", params)
+                _require(mode in (can or {"form": {}}), f"the client has no {mode}", question)
+            elif method == "sampling/createMessage":
+                check_schema("CreateMessageRequest", question)
+                tools = params.keys() & {"tools", "toolChoice"}
+                _require(not tools or "tools" in can, "the client has no tools", question)
+            else:
+                check_schema("ListRootsRequest", question)
 
     def _answered(self, message: Message) -> Message:
         waiting = self._open.get(_key(message["id"]))
