@@ -43,8 +43,9 @@ class InputRequired(BaseException):
 class Round(Protocol):
     """One run of a handler that may ask."""
 
-    state: dict[str, Any]
-    """What the handler remembers from round to round; JSON values."""
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the handler remembers from round to round; JSON values."""
 
     def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
         """The answers, by key. Raises :class:`InputRequired` if one is missing, ``ProtocolError``

@@ -89,7 +89,7 @@ def _page(question: ElicitUrl) -> Prepared:
     url = _text(question.url, "url")
     try:
         parts = urlsplit(url)
-        fits = parts.scheme in ("https", "http") and bool(parts.hostname)
+        fits = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         fits = False
     if not fits or not url.isascii() or not url.isprintable() or " " in url:

@@ -64,14 +64,18 @@ class HandlerRound:
         memory: Memory,
         responses: Mapping[str, Any],
     ) -> None:
-        self.state = memory.state
         self._states = states
         self._exchange = exchange
         self._binding = binding
+        self._remembered = memory.state
         self._answers = memory.answers
         self._fresh = {key: value for key, value in responses.items() if key not in memory.answers}
         self._answered_last = [key for key in memory.asked if key in self._fresh]
         self._questions: dict[str, tuple[Question, Prepared]] = {}
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self._remembered
 
     def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
         prepared = {key: self._prepare(key, question) for key, question in questions.items()}
@@ -95,7 +99,7 @@ class HandlerRound:
             answers.setdefault(key, self._fresh[key])
         for key in asked.requests:
             answers.pop(key, None)
-        memory = Memory(self.state, answers, list(asked.requests))
+        memory = Memory(self._remembered, answers, list(asked.requests))
         try:
             sealed = self._states.seal(self._binding, memory)
         except (TypeError, ValueError, RecursionError) as error:

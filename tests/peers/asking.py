@@ -127,7 +127,7 @@ class HttpClient(Client):
     def __init__(self, port: int) -> None:
         super().__init__()
         self.port = port
-        self.headers: dict[str, str] = {}
+        self.headers: dict[str, Any] = {}
         self._check = WireCheck()
 
     async def say(self, message: Message) -> Message:

@@ -194,7 +194,7 @@ class WireCheck:
         request = self._answered(message)
         method, result = request["method"], message["result"]
         _require(method in _ANSWERS, f"a result for {method}", message)
-        check_schema(_REQUESTS[method], request)
+        check_schema(_REQUESTS[method], _without_answers(request))
         check_schema(_ANSWERS[method], message)
         _require("resultType" in result, "a result without resultType", message)
         if result["resultType"] == "complete":
@@ -255,6 +255,12 @@ def _token_of(request: Message) -> Any:
     params = request.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
     return meta.get("progressToken") if isinstance(meta, dict) else None
+
+
+def _without_answers(request: Message) -> Message:
+    """A request without ``inputResponses``: what nobody asked for is ignored, whatever it is."""
+    params = {k: v for k, v in request["params"].items() if k != "inputResponses"}
+    return {**request, "params": params}
 
 
 def _require(holds: bool, otherwise: str, message: Message) -> None:
