@@ -12,6 +12,8 @@ import enum
 import functools
 import gc
 import logging
+import sys
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import attrs
@@ -20,7 +22,8 @@ import pytest
 import trio
 import trio.lowlevel
 import trio.testing
-from tests.peers.asking import EVERYTHING, Asked, accept, asking
+from tests.peers.asking import EVERYTHING, Asked, ChannelClient, accept, asking
+from tests.peers.checked import checked_process
 from tests.peers.inspection import record_of
 from tests.peers.raw import call, cancel, raw_client, request, until
 from tests.test_races import ScriptedWire
@@ -1439,3 +1442,24 @@ async def test_while_no_more_used_states_can_be_remembered_no_more_are_accepted(
 def test_the_clock_is_the_systems() -> None:
     before = datetime.datetime.now(datetime.UTC).timestamp()
     assert before <= made()._rounds.states.now() <= before + 60
+
+
+# The example --------------------------------------------------------------------------------------
+
+
+async def test_the_example_asks_over_real_pipes() -> None:
+    program = Path(__file__).parents[1] / "examples" / "asking_server.py"
+    async with checked_process([sys.executable, str(program)]) as process:
+        client = ChannelClient(process)
+        dune = {"title": "Dune"}
+        asked = await client.ask("order_book", dune)
+        properties = asked.questions["delivery"]["requestedSchema"]["properties"]
+        assert properties["day"] == {"type": "string", "format": "date"}
+        delivery = accept(street="Elm 1", wrapping="box")
+        asked = await client.ask("order_book", dune, state=asked.state, delivery=delivery)
+        assert [*asked.questions] == ["confirmation"]
+        sure = {"state": asked.state, "confirmation": accept(sure=True)}
+        assert await client.text("order_book", dune, **sure) == "Order 1: 'Dune', wrapping: box."
+        client.can = {}
+        message = await client.call("order_book", dune)
+        assert message["result"]["isError"] is True
