@@ -7,19 +7,14 @@ empty string is a cursor like any other: one that we never made.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import secrets
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from ..runtime.errors import ErrorCode, ProtocolError
-
-if TYPE_CHECKING:
-    from cryptography.fernet import Fernet
+from .sealing import Seal, Secret, SecretKeys
 
 __all__ = ["Cursors", "page_of"]
 
@@ -29,37 +24,23 @@ E = TypeVar("E")
 class Cursors:
     """Seals and opens cursors. With a ``secret`` they survive a restart."""
 
-    def __init__(self, secret: str | bytes | None) -> None:
-        self._secret = secret.encode() if isinstance(secret, str) else secret
-        self._fernet: Fernet | None = None
+    def __init__(self, secret: Secret | None) -> None:
+        self._seal = Seal(SecretKeys(secret), "cursor")
 
     def seal(self, name: str, place: int) -> str:
-        return self._box().encrypt(msgspec.json.encode((name, place))).decode()
+        return self._seal.close(msgspec.json.encode((name, place)), 0)
 
     def open(self, name: str, cursor: str) -> int:
         """The place sealed for the list ``name``. Raises :class:`ProtocolError` -32602."""
-        from cryptography.fernet import InvalidToken
-
-        try:
-            sealed_name, place = msgspec.json.decode(
-                self._box().decrypt(cursor.encode()), type=tuple[str, int]
-            )
-        except (InvalidToken, msgspec.MsgspecError, UnicodeEncodeError):
-            sealed_name, place = None, 0
-        if sealed_name != name:
-            raise ProtocolError(
-                ErrorCode.INVALID_PARAMS,
-                "Invalid params: this cursor is not one of this list; start again without one",
-            )
-        return place
-
-    def _box(self) -> Fernet:
-        if self._fernet is None:
-            from cryptography.fernet import Fernet  # takes time to import, and few lists need it
-
-            key = hashlib.sha256(self._secret or secrets.token_bytes(32)).digest()
-            self._fernet = Fernet(base64.urlsafe_b64encode(key))
-        return self._fernet
+        opened = self._seal.open(cursor, None, 0)
+        if opened is not None:
+            sealed_name, place = msgspec.json.decode(opened, type=tuple[str, int])
+            if sealed_name == name:
+                return place
+        raise ProtocolError(
+            ErrorCode.INVALID_PARAMS,
+            "Invalid params: this cursor is not one of this list; start again without one",
+        )
 
 
 def page_of(

@@ -25,6 +25,7 @@ from .limits import Limits
 from .logs import LogReporter
 from .offload import ThreadPool
 from .principal import Principal
+from .rounds import InputRequired, Round, Rounds
 from .scopes import Scope, ScopeKind
 from .tracing import TracedRequest, Tracing, guarded, read_trace
 
@@ -41,6 +42,8 @@ class Method:
     ``mirrored`` names, for given parameters, the headers that repeat some of them on HTTP, with
     their values there, ``None`` for none: ``("Mcp-Param-Region", "eu")``.
     ``recover`` may turn what the handler or one of its children raised into a result.
+    ``asks``: the handler may ask the client for input; ``params`` then has ``request_state`` and
+    ``input_responses``.
     """
 
     params: type
@@ -48,6 +51,7 @@ class Method:
     target: str | None = None
     mirrored: Callable[[Mapping[str, Any]], Iterable[tuple[str, Any]]] | None = None
     recover: Callable[[BaseException], Any] | None = None
+    asks: bool = False
 
 
 class Connection(Peer, Protocol):
@@ -66,6 +70,7 @@ class Dispatcher:
         self.tracing = guarded(tracing)
         self.journal = Journal(limits.journal_records, limits.journal_backlog)
         self.methods: dict[str, Method] = {}
+        self.rounds: Rounds | None = None
         self.threads = ThreadPool(limits.threads)
         self.connections: set[Connection] = set()
         self.inflight = 0
@@ -171,9 +176,35 @@ class Dispatcher:
         if metadata.log_level is not None:
             exchange.logs = LogReporter(exchange, metadata.log_level)
         params: Any = era.read_params(method.params, request.params)
+        if method.asks and (params.request_state is not None or params.input_responses is not None):
+            exchange.round = self._open_round(exchange, params)
         ctx, span = Context(exchange), exchange.span
         running = method.run(ctx, params) if span is None else span.run(method.run, ctx, params)
         return era.write_result(await running)
+
+    def round_of(self, exchange: Exchange) -> Round:
+        """What the handler of an exchange asks. Raises ``RuntimeError`` where none may ask."""
+        if exchange.round is None:
+            method, era = exchange.method, exchange.era
+            if method is None or era is None or not method.asks:
+                raise RuntimeError(
+                    f"the handler of {exchange.request.method} cannot ask the client for input: "
+                    "only those of tools/call, prompts/get and resources/read can"
+                )
+            params: Any = era.read_params(method.params, exchange.request.params)
+            exchange.round = self._open_round(exchange, params)
+        return exchange.round
+
+    def _open_round(self, exchange: Exchange, params: Any) -> Round:
+        if self.rounds is None:
+            raise RuntimeError("this server has nothing to ask clients with")
+        return self.rounds.open(exchange, params)
+
+    def input_required(self, exchange: Exchange, asked: InputRequired) -> dict[str, Any]:
+        """The result that asks for input, as JSON. Raises what is to be explained."""
+        if exchange.round is None or exchange.era is None:
+            raise RuntimeError("InputRequired was raised by hand") from asked
+        return exchange.era.write_result(exchange.round.result(asked))
 
     def recover(self, exchange: Exchange, error: BaseException) -> dict[str, Any] | None:
         """The result that a failure stands for, if it stands for one."""

@@ -20,6 +20,7 @@ from .jsonrpc import Request, RequestId
 from .lifecycle import ANSWERED, CancelCause, CancelSource, Lifecycle, State
 from .logs import LogReporter
 from .progress import Pacer, ProgressReporter, ProgressUpdate
+from .rounds import InputRequired, Round, outcome_of
 from .scopes import Scope, ScopeKind
 from .tracing import trace_id_of
 
@@ -75,6 +76,7 @@ class Exchange(Lifecycle):
 
     __slots__ = (
         "_answered",
+        "_asked",
         "_delivered",
         "_ended_at",
         "_error",
@@ -102,6 +104,7 @@ class Exchange(Lifecycle):
         "received_at",
         "reply",
         "request",
+        "round",
         "span",
         "target",
         "work",
@@ -131,6 +134,7 @@ class Exchange(Lifecycle):
         self.progress_token: RequestId | None = None
         self.progress: ProgressReporter | None = None
         self.logs: LogReporter | None = None
+        self.round: Round | None = None
         self.error_code: int | None = None
         self.cleanups = 0
         self.cleanup_outcome: str | None = None
@@ -144,6 +148,7 @@ class Exchange(Lifecycle):
         self._frame: bytes | None = None
         self._failed = False
         self._answered = False
+        self._asked: tuple[str, ...] = ()
         self._is_error = False
         self._error: str | None = None
         self._delivered: bool | None = None
@@ -170,6 +175,8 @@ class Exchange(Lifecycle):
                             nursery.cancel_scope.cancel("the handler raised")
                 except BaseExceptionGroup as group:
                     error = _failure_of(group, error)
+                if error is not None:
+                    error = outcome_of(error)
             except BaseException:
                 self._tear_down()
                 raise
@@ -336,7 +343,9 @@ class Exchange(Lifecycle):
 
     def _queue_outcome(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
         core = self.core
-        if error is not None and (recovered := core.recover(self, error)) is not None:
+        if isinstance(error, InputRequired):
+            result, error = self._ask(error)
+        elif error is not None and (recovered := core.recover(self, error)) is not None:
             result, error = recovered, None
         if error is None and result is not None:
             try:
@@ -355,7 +364,19 @@ class Exchange(Lifecycle):
             self.progress.flush()
         self.reply.finish(self)
 
+    def _ask(self, asked: InputRequired) -> tuple[dict[str, Any] | None, BaseException | None]:
+        """The result that asks the client, or why it cannot be asked."""
+        try:
+            result = self.core.input_required(self, asked)
+        except Exception as raised:
+            return None, raised
+        clip = self.core.limits.text_length
+        self._asked = tuple(key[:clip] for key in asked.requests)
+        return result, None
+
     def _unwind(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
+        if isinstance(error, InputRequired):
+            result, error = {}, None  # it would have been a result
         if error is not None:
             self._keep_worst("error")
             self._error = self.core.explain(self, error).message
@@ -410,6 +431,7 @@ class Exchange(Lifecycle):
             extra_cancels=self.extra_cancels,
             error=self._error[:clip] if self._error is not None else None,
             is_error=self._is_error,
+            asked=self._asked if self._state is State.COMPLETED else (),
             delivered=self._delivered,
             cleanup=self.cleanup_outcome if self.cause is not None else None,
             cleanups=self.cleanups,
@@ -445,7 +467,11 @@ def _failure_of(group: BaseExceptionGroup[Any], error: BaseException | None) -> 
     rest = group.subgroup(_PASSING_ON)
     if rest is not None:
         raise leaf_of(rest)
-    return leaf_of(group) if error is None else error
+    if error is None:
+        return leaf_of(outcome_of(group))
+    if isinstance(outcome_of(error), InputRequired):
+        return BaseExceptionGroup("asked, beside what the children did", [error, group])
+    return error
 
 
 def _refusal(exchange: Exchange) -> ProtocolError:

@@ -35,8 +35,9 @@ class Record:
     ``None`` unless the request was cancelled: ``"clean"``; ``"error"``, clean-up raised; ``"timed
     out"``, a ``ctx.cleanup`` block ran into its limit; ``"abandoned"``, a thread ran on after its
     window. ``late`` may grow after the end, when such a thread finishes. ``delivered`` is ``False``
-    for a claimed answer whose write failed, ``None`` where there was no answer. ``trace_id`` are
-    the 32 hexadecimal digits of the trace it belongs to, if it belongs to one.
+    for a claimed answer whose write failed, ``None`` where there was no answer. ``asked`` has the
+    keys of the questions, if the answer asked the client for input. ``trace_id`` are the 32
+    hexadecimal digits of the trace it belongs to, if it belongs to one.
     """
 
     role: Literal["server", "client"]
@@ -57,6 +58,7 @@ class Record:
     extra_cancels: int
     error: str | None
     is_error: bool
+    asked: tuple[str, ...] = ()
     delivered: bool | None
     cleanup: str | None
     cleanups: int
@@ -89,6 +91,8 @@ class Record:
             parts.append(f"by {self.cause.source.value}")
             if self.cause.reason:
                 parts.append(f"({self.cause.reason!r})")
+        if self.asked:
+            parts.append(f"asked for {', '.join(map(printable, self.asked))}")
         if self.error:
             parts.append(f"error {self.error!r}")
         if self.cleanup:

@@ -108,6 +108,17 @@ class Limits:
     pages: int = _count(1000)
     """Most pages a client follows before it gives up on a list."""
 
+    # Input from the client
+    questions: int = _count(32)
+    """Questions that one answer may ask the client."""
+    request_state_bytes: int = _count(64 * 1024)
+    """Longest sealed state, in and out: what a handler remembers, and the answers it has."""
+    request_state_age: float = _bound(3600.0)
+    """How long a sealed state is good for; whole seconds, by the system's clock."""
+    single_use_states: int = _count(10_000)
+    """Used states remembered until they are too old, with ``single_use_state``; while there are as
+    many, a further round is answered OVERLOADED."""
+
     # Journal
     journal_records: int = _count(1000)
     """Records kept in the ring; the oldest makes room."""

@@ -39,6 +39,8 @@ from .runtime.models.discovery import DiscoverResult
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
 from .runtime.principal import Principal
 from .runtime.progress import ProgressUpdate
+from .runtime.questions import Elicit, Elicited, ElicitUrl, Roots, Sample
+from .runtime.rounds import InputRequired
 from .runtime.scopes import Scope, ScopeKind
 from .runtime.tracing import TraceContext, Tracing
 from .server import Server
@@ -64,6 +66,9 @@ __all__ = [
     "ContentBlock",
     "Context",
     "DiscoverResult",
+    "Elicit",
+    "ElicitUrl",
+    "Elicited",
     "EmbeddedResource",
     "ErrorCode",
     "Frame",
@@ -71,6 +76,7 @@ __all__ = [
     "ImageContent",
     "Implementation",
     "IncompatibleServer",
+    "InputRequired",
     "Journal",
     "LateOutcome",
     "Limits",
@@ -83,6 +89,8 @@ __all__ = [
     "Record",
     "RequestHead",
     "ResourceLink",
+    "Roots",
+    "Sample",
     "Scope",
     "ScopeKind",
     "Server",

@@ -44,6 +44,7 @@ class Features:
                     target="name",
                     recover=tool_failure,
                     mirrored=self._tools.mirrored,
+                    asks=True,
                 ),
             }
         )

@@ -11,7 +11,10 @@ import trio
 from .features import Features
 from .handlers.caching import CacheHint
 from .handlers.discovery import Discovery
+from .handlers.input.request_state import RequestStates
+from .handlers.input.rounds import HandlerRounds
 from .handlers.pagination import Cursors
+from .handlers.sealing import Secret
 from .runtime.dispatch import Dispatcher, Method
 from .runtime.eras.revision_2026_07_28 import VERSION, Revision20260728
 from .runtime.journal import Journal
@@ -43,7 +46,11 @@ class Server(Features):
     :param website_url: where people find more.
     :param icons: for user interfaces.
     :param limits: every bound of the runtime.
-    :param secret: seals cursors; without one they are good for this process only.
+    :param secret: seals cursors and the state of requests that take several rounds; without one
+        they are good for this process only. Of a list, the first one seals and all of them open:
+        that is how it is changed.
+    :param single_use_state: accept the state of such a request once, and so no answers without one.
+        What has been used is known to this process only.
     :param cache: the caching hint of discovery and lists.
     :param tracing: makes a span of each request: :class:`trio_mcp.otel.OpenTelemetry`, for one.
 
@@ -62,7 +69,8 @@ class Server(Features):
         website_url: str | None = None,
         icons: Sequence[Icon] | None = None,
         limits: Limits | None = None,
-        secret: str | bytes | None = None,
+        secret: Secret | None = None,
+        single_use_state: bool = False,
         cache: CacheHint | None = None,
         tracing: Tracing | None = None,
     ) -> None:
@@ -78,6 +86,8 @@ class Server(Features):
         )
         cache = cache if cache is not None else CacheHint()
         core = Dispatcher(name, Revision20260728(info, limits.id_length), limits, tracing)
+        states = RequestStates(secret, limits, single_use=single_use_state)
+        core.rounds = self._rounds = HandlerRounds(states)
         super().__init__(core, Cursors(secret), cache)
         discovery = Discovery([VERSION], self.capabilities, instructions, cache)
         core.methods["server/discover"] = Method(RequestParams, discovery.discover)
