@@ -31,16 +31,25 @@ _REQUESTS = {
     "server/discover": "DiscoverRequest",
     "tools/list": "ListToolsRequest",
     "tools/call": "CallToolRequest",
+    "prompts/list": "ListPromptsRequest",
+    "prompts/get": "GetPromptRequest",
+    "completion/complete": "CompleteRequest",
 }
 _ANSWERS = {
     "server/discover": "DiscoverResultResponse",
     "tools/list": "ListToolsResultResponse",
     "tools/call": "CallToolResultResponse",
+    "prompts/list": "ListPromptsResultResponse",
+    "prompts/get": "GetPromptResultResponse",
+    "completion/complete": "CompleteResultResponse",
 }
 _COMPLETE = {
     "server/discover": "DiscoverResult",
     "tools/list": "ListToolsResult",
     "tools/call": "CallToolResult",
+    "prompts/list": "ListPromptsResult",
+    "prompts/get": "GetPromptResult",
+    "completion/complete": "CompleteResult",
 }
 _ERRORS = {
     -32700: "ParseError",
