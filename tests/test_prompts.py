@@ -10,11 +10,13 @@ import datetime
 import enum
 import functools
 import itertools
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -23,7 +25,7 @@ import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.peers.checked import check_schema, checked_client
+from tests.peers.checked import check_schema, checked_client, checked_process
 from tests.peers.inspection import about, record_of
 from tests.peers.raw import RawPeer, cancel, raw_client, request, until
 from tests.peers.raw_http import HttpPeer, post
@@ -84,7 +86,7 @@ async def ask(peer: RawPeer, method: str, **params: Any) -> dict[str, Any]:
     """Send a request, and wait for its answer."""
     request_id = f"ask {next(_ids)}"
     await peer.send(request(request_id, method, params))
-    return await peer.answer(request_id)
+    return await peer.answer(request_id, timeout=10)
 
 
 async def get(peer: RawPeer, name: str, /, **arguments: Any) -> dict[str, Any]:
@@ -663,6 +665,35 @@ async def test_a_drain_stops_a_prompt_and_says_so(
     record = record_of(slow.server, 1)
     assert record.cause is not None
     assert record.cause.source is CancelSource.SHUTDOWN
+
+
+# The example ------------------------------------------------------------------------------------
+
+
+async def test_the_example_recommends_and_completes() -> None:
+    command = [sys.executable, str(Path(__file__).parents[1] / "examples" / "prompts_server.py")]
+    async with checked_process(command) as peer:
+        (_, count) = (await listed(peer))[0]["arguments"]
+        assert count == {"name": "count", "description": "How many.", "required": False}
+        assert texts(await get(peer, "recommend", genre="poetry")) == [
+            ("user", "Recommend 3 poetry books. We have Ariel, Leaves of Grass.")
+        ]
+        assert [role for role, _ in texts(await get(peer, "review", title="Ariel"))] == [
+            "user",
+            "assistant",
+        ]
+        for known, proposed in (
+            ({}, ["The Big Sleep", "Leaves of Grass"]),
+            ({"genre": "poetry"}, ["Leaves of Grass"]),
+        ):
+            answer = await ask(
+                peer,
+                "completion/complete",
+                ref={"type": "ref/prompt", "name": "review"},
+                argument={"name": "title", "value": "le"},
+                context={"arguments": known},
+            )
+            assert answer["result"]["completion"]["values"] == proposed
 
 
 # HTTP ---------------------------------------------------------------------------------------------
