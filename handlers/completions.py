@@ -192,7 +192,6 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a completer proposes text, not {type(value).__name__}")
     text: str = base_value(value)
-    text.encode()  # raises for what is no Unicode
     return text
 
 

@@ -28,9 +28,16 @@ from trio_mcp import (
     Context,
     ErrorCode,
     Limits,
+    ProtocolError,
     Record,
     Server,
     State,
+)
+from trio_mcp.handlers.completions import Completions
+from trio_mcp.runtime.models.completion import (
+    CompleteRequestParams,
+    CompletionArgument,
+    ResourceTemplateReference,
 )
 
 _ids = itertools.count(1)
@@ -355,6 +362,25 @@ async def test_what_there_is_not_is_refused() -> None:
         for long in (completing(5, "x" * 10**5, "y"), completing(6, "recommend", "y" * 10**5)):
             assert len(await refusal(peer, long)) < 300
         assert await values(peer, TEMPLATE, "title") == ["Dune"]
+
+
+async def test_templates_of_the_server_are_known_and_a_plain_resource_has_nothing() -> None:
+    known = {TEMPLATE: ["shelf", "title"], "stock://all": []}
+    completions = Completions(make_server()._prompts, known.get)
+
+    async def values(uri: str, argument: str) -> list[str]:
+        params = CompleteRequestParams(
+            ResourceTemplateReference(uri), CompletionArgument(argument, "")
+        )
+        ctx: Any = None  # for completers only
+        return (await completions.complete(ctx, params)).completion.values
+
+    assert await values(TEMPLATE, "shelf") == []
+    assert await values("stock://all", "shelf") == []
+    for uri, argument in ((TEMPLATE, "branch"), ("stock://none", "shelf")):
+        with pytest.raises(ProtocolError, match=r"Unknown|unknown") as refused:
+            await values(uri, argument)
+        assert refused.value.code == ErrorCode.INVALID_PARAMS
 
 
 @pytest.mark.parametrize(

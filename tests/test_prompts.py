@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import attrs
 import msgspec
 import pytest
 import trio
@@ -210,6 +211,24 @@ async def test_what_can_be_called_can_be_a_prompt() -> None:
         assert texts(await get(peer, "partial of one", title="Dune")) == [
             ("user", "partial Dune in True")
         ]
+
+
+@attrs.frozen
+class Shelf:
+    name: str
+    below: Shelf | None = None
+
+
+def test_classes_are_refused_at_once_wherever_they_are_defined() -> None:
+    def two(first: Shelf, second: Shelf) -> str:
+        return ""
+
+    def with_others(title: str, shelf: Shelf | None = None) -> str:
+        return ""
+
+    for prompt, name in ((two, "first"), (with_others, "shelf")):
+        with pytest.raises(TypeError, match=f"parameter '{name}' cannot be offered"):
+            make_server().prompt(prompt)
 
 
 def generator() -> Any:
