@@ -24,6 +24,7 @@ from .runtime.journal import Journal, Record
 from .runtime.lifecycle import CancelCause, CancelSource, LateOutcome, State
 from .runtime.limits import Limits
 from .runtime.models.base import UNSET, Annotations, Icon, Implementation
+from .runtime.models.completion import Completion
 from .runtime.models.content import (
     AudioContent,
     BlobResourceContents,
@@ -36,6 +37,7 @@ from .runtime.models.content import (
     UnknownContent,
 )
 from .runtime.models.discovery import DiscoverResult
+from .runtime.models.prompts import GetPromptResult, PromptMessage
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
 from .runtime.principal import Principal
 from .runtime.progress import ProgressUpdate
@@ -62,6 +64,7 @@ __all__ = [
     "CancelCause",
     "CancelSource",
     "Client",
+    "Completion",
     "ConnectionLost",
     "ContentBlock",
     "Context",
@@ -72,6 +75,7 @@ __all__ = [
     "EmbeddedResource",
     "ErrorCode",
     "Frame",
+    "GetPromptResult",
     "Icon",
     "ImageContent",
     "Implementation",
@@ -84,6 +88,7 @@ __all__ = [
     "Oversize",
     "Principal",
     "ProgressUpdate",
+    "PromptMessage",
     "ProtocolError",
     "ProtocolViolation",
     "Record",

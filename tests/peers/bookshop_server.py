@@ -9,6 +9,10 @@ Run it as ``python tests/peers/bookshop_server.py``.
 | `stock(title)` | structured content: the number of copies |
 | `refuse()`, `crash()` | fail: by the shop's own rules, or by a bug |
 
+It has the prompts `recommend(genre, copies)`, with completions for `genre` by annotation, and
+`review(title, author)`, with completers for both; and a completer for the template
+``stock://{title}``.
+
 What happens is appended to the file that ``PEER_LOG`` names: ``hold TITLE``, ``release TITLE``. The
 journal's records go to the file that ``JOURNAL_LOG`` names, as lines of JSON.
 """
@@ -17,11 +21,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from typing import Literal
 
 import attrs
 import trio
 
-from trio_mcp import Context, Record, Server, ToolError
+from trio_mcp import Context, PromptMessage, Record, Server, TextContent, ToolError
 
 __all__ = ["server"]
 
@@ -74,6 +80,38 @@ async def refuse() -> str:
 async def crash() -> str:
     """Fail by a bug."""
     raise RuntimeError("the secret of the shop")
+
+
+@server.prompt(title="Recommend a book")
+async def recommend(genre: Literal["crime", "poetry", "politics"], copies: int = 1) -> str:
+    """Ask for a book.
+
+    Args:
+        genre: What kind of book.
+    """
+    return f"Recommend {copies + 1} books of {genre}."
+
+
+@server.prompt
+def review(title: str, author: str = "nobody") -> list[PromptMessage]:
+    """Talk about a book."""
+    return [
+        PromptMessage("user", TextContent(f"Review {title!r} by {author}.")),
+        PromptMessage("assistant", TextContent("I have read it.")),
+    ]
+
+
+@server.completion(prompt="review", argument="title")
+@server.completion(resource="stock://{title}", argument="title")
+async def titles(value: str) -> list[str]:
+    """300 books."""
+    return [title for n in range(300) if (title := f"Dune {n}").startswith(value)]
+
+
+@server.completion(prompt="review", argument="author")
+def authors(value: str, arguments: Mapping[str, str]) -> list[str]:
+    """Only those who have written the book."""
+    return ["Frank Herbert"] if arguments.get("title", "").startswith("Dune") else []
 
 
 def _note(variable: str, line: str) -> None:
