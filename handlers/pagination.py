@@ -12,7 +12,7 @@ import hashlib
 import secrets
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Cursors", "page_of"]
 
 E = TypeVar("E")
+P = TypeVar("P")
 
 
 class Cursors:
@@ -33,19 +34,20 @@ class Cursors:
         self._secret = secret.encode() if isinstance(secret, str) else secret
         self._fernet: Fernet | None = None
 
-    def seal(self, name: str, place: int) -> str:
+    def seal(self, name: str, place: Any) -> str:
         return self._box().encrypt(msgspec.json.encode((name, place))).decode()
 
-    def open(self, name: str, cursor: str) -> int:
+    def open(self, name: str, cursor: str, kind: type[P]) -> P:
         """The place sealed for the list ``name``. Raises :class:`ProtocolError` -32602."""
         from cryptography.fernet import InvalidToken
 
         try:
-            sealed_name, place = msgspec.json.decode(
-                self._box().decrypt(cursor.encode()), type=tuple[str, int]
+            sealed_name, sealed = msgspec.json.decode(
+                self._box().decrypt(cursor.encode()), type=tuple[str, Any]
             )
+            place = msgspec.convert(sealed, kind)
         except (InvalidToken, msgspec.MsgspecError, UnicodeEncodeError):
-            sealed_name, place = None, 0
+            sealed_name = None
         if sealed_name != name:
             raise ProtocolError(
                 ErrorCode.INVALID_PARAMS,
@@ -71,7 +73,7 @@ def page_of(
     """
     start = 0
     if cursor is not None:
-        start = bisect_right(placed, cursors.open(name, cursor), key=_place)
+        start = bisect_right(placed, cursors.open(name, cursor, int), key=_place)
     page = placed[start : start + size]
     entries = [entry for _, entry in page]
     if start + size >= len(placed):

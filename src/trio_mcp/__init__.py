@@ -15,6 +15,7 @@ from .runtime.errors import (
     IncompatibleServer,
     ProtocolError,
     ProtocolViolation,
+    ResourceNotFound,
     ServerError,
     ToolError,
     TrioMcpError,
@@ -36,6 +37,13 @@ from .runtime.models.content import (
     UnknownContent,
 )
 from .runtime.models.discovery import DiscoverResult
+from .runtime.models.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+)
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
 from .runtime.principal import Principal
 from .runtime.progress import ProgressUpdate
@@ -73,15 +81,21 @@ __all__ = [
     "Journal",
     "LateOutcome",
     "Limits",
+    "ListResourceTemplatesResult",
+    "ListResourcesResult",
     "ListToolsResult",
     "Oversize",
     "Principal",
     "ProgressUpdate",
     "ProtocolError",
     "ProtocolViolation",
+    "ReadResourceResult",
     "Record",
     "RequestHead",
+    "Resource",
     "ResourceLink",
+    "ResourceNotFound",
+    "ResourceTemplate",
     "Scope",
     "ScopeKind",
     "Server",
