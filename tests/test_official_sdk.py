@@ -6,6 +6,7 @@ against the official schema in the end, and so is what our client said.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import trio
 from mcp import MCPError
+from mcp_types import BlobResourceContents, TextResourceContents
 from tests.peers.checked import WireCheck
 from tests.peers.inspection import about
 from tests.peers.official_client import (
@@ -114,6 +116,33 @@ async def test_the_official_client_lists_and_calls_our_tools(mode: str, bookshop
         assert json.loads(text_of(counted)) == counted.structured_content
     if mode == "auto":
         assert bookshop.wire.sent("initialize") == []
+
+
+async def test_the_official_client_lists_and_reads_our_resources(bookshop: Shop) -> None:
+    async with official_client(bookshop.command, env=bookshop.env, read_timeout=20) as client:
+        listed = (await client.list_resources()).resources
+        assert [(entry.uri, entry.name, entry.title) for entry in listed] == [
+            ("shop://hours", "hours", "Opening hours"),
+            ("shop://logo", "logo", None),
+        ]
+        (template,) = (await client.list_resource_templates()).resource_templates
+        assert template.uri_template == "stock://{title}{?branch}"
+        assert template.description == "How many copies of a book a branch has."
+
+        (hours,) = (await client.read_resource("shop://hours")).contents
+        assert isinstance(hours, TextResourceContents)
+        assert (hours.text, hours.mime_type) == ("9 to 17", "text/plain")
+        (logo,) = (await client.read_resource("shop://logo")).contents
+        assert isinstance(logo, BlobResourceContents)
+        assert base64.b64decode(logo.blob).startswith(b"\x89PNG")
+        (stock,) = (await client.read_resource("stock://D%C3%BCne?branch=7")).contents
+        assert isinstance(stock, TextResourceContents)
+        assert json.loads(stock.text) == {"title": "Düne", "copies": 7}
+        assert stock.mime_type == "application/json"
+        for uri in ("stock://Emma", "stock://x?branch=north", "shop://nothing"):
+            with pytest.raises(MCPError) as missing:
+                await client.read_resource(uri)
+            assert (missing.value.code, missing.value.data) == (-32602, {"uri": uri})
 
 
 async def test_the_official_client_gets_our_progress(bookshop: Shop) -> None:

@@ -91,7 +91,8 @@ async def pages(peer: RawPeer, method: str = "resources/list") -> list[list[str]
     """The URIs of each page."""
     key = "resourceTemplates" if "templates" in method else "resources"
     uri = "uriTemplate" if "templates" in method else "uri"
-    found, params = [], {}
+    found: list[list[str]] = []
+    params: dict[str, str] = {}
     while True:
         result = await ask(peer, method, **params)
         found.append([entry[uri] for entry in result[key]])
@@ -650,7 +651,7 @@ async def test_pages_go_over_resources_and_then_over_the_files_of_directories(
     async with checked_client(server) as peer:
         listed = await pages(peer)
     uris = [f"fixed://{number}" for number in range(3)] + SHELF + ["last:///file"]
-    assert sum(listed, []) == uris
+    assert [uri for page in listed for uri in page] == uris
     assert [len(page) for page in listed[:-1]] == [size] * (len(listed) - 1)
     assert 1 <= len(listed[-1]) <= size
 
@@ -671,7 +672,7 @@ async def test_a_cursor_is_good_for_its_list_alone(shelf: Path) -> None:
     server.add_directory(shelf, uri="shelf:///")
     for number in range(2):
         server.resource(f"{'x' * (number + 1)}://{{a}}", name="x")(lambda a: a)
-    server.tool(named(), name="second")
+    server.tool(name="second")(named())
     other = make_server(limits=Limits(page_size=1))
     other.add_resource("fixed://0", "")
     other.add_resource("fixed://1", "")
@@ -894,7 +895,9 @@ async def test_a_directory_lists_no_more_than_its_limit_and_says_so_once(
         async with checked_client(server) as peer:
             listed = await pages(peer)
             assert await text_of(peer, "files:///29") == ""
-    assert sum(listed, []) == [f"files:///{number:02}" for number in range(10)]
+    assert [uri for page in listed for uri in page] == [
+        f"files:///{number:02}" for number in range(10)
+    ]
     (record,) = caplog.records
     assert "Limits.directory_entries=10" in record.getMessage()
 

@@ -9,6 +9,8 @@ Run it as ``python tests/peers/bookshop_server.py``.
 | `stock(title)` | structured content: the number of copies |
 | `refuse()`, `crash()` | fail: by the shop's own rules, or by a bug |
 
+Resources: ``shop://hours`` is text, ``shop://logo`` binary, ``stock://{title}{?branch}`` JSON.
+
 What happens is appended to the file that ``PEER_LOG`` names: ``hold TITLE``, ``release TITLE``. The
 journal's records go to the file that ``JOURNAL_LOG`` names, as lines of JSON.
 """
@@ -21,7 +23,7 @@ import os
 import attrs
 import trio
 
-from trio_mcp import Context, Record, Server, ToolError
+from trio_mcp import Context, Record, ResourceNotFound, Server, ToolError
 
 __all__ = ["server"]
 
@@ -74,6 +76,23 @@ async def refuse() -> str:
 async def crash() -> str:
     """Fail by a bug."""
     raise RuntimeError("the secret of the shop")
+
+
+server.add_resource("shop://hours", "9 to 17", title="Opening hours")
+
+
+@server.resource("shop://logo", mime_type="image/png")
+def logo() -> bytes:
+    """The shop's logo."""
+    return b"\x89PNG\r\n\x1a\n"
+
+
+@server.resource("stock://{title}{?branch}")
+async def stock_of(title: str, branch: int = 1) -> Stock:
+    """How many copies of a book a branch has."""
+    if title == "Emma":
+        raise ResourceNotFound
+    return Stock(title, branch)
 
 
 def _note(variable: str, line: str) -> None:
