@@ -548,10 +548,11 @@ async def test_caching_hints_are_the_servers_or_the_resources_own() -> None:
 
 async def test_a_cancelled_read_stops_the_function_and_nothing_is_said() -> None:
     server = make_server()
-    ended = []
+    began, ended = [], []
 
     @server.resource("slow://{title}")
     async def slow(title: str) -> str:
+        began.append(title)
         try:
             await trio.sleep_forever()
         finally:
@@ -560,7 +561,7 @@ async def test_a_cancelled_read_stops_the_function_and_nothing_is_said() -> None
 
     async with checked_client(server) as peer:
         await peer.send(request(1, "resources/read", {"uri": "slow://x"}))
-        await until(lambda: server.scopes().children[0].children)
+        await until(lambda: began)
         await peer.send(cancel(1, "enough"))
         await until(lambda: ended == ["x"])
         assert await peer.probe() == []
@@ -654,6 +655,14 @@ async def test_pages_go_over_resources_and_then_over_the_files_of_directories(
     assert [uri for page in listed for uri in page] == uris
     assert [len(page) for page in listed[:-1]] == [size] * (len(listed) - 1)
     assert 1 <= len(listed[-1]) <= size
+
+
+async def test_a_last_page_that_is_full_is_the_last() -> None:
+    server = make_server(limits=Limits(page_size=2))
+    server.add_resource("fixed://0", "")
+    server.add_resource("fixed://1", "")
+    async with checked_client(server) as peer:
+        assert await pages(peer) == [["fixed://0", "fixed://1"]]
 
 
 async def test_templates_have_pages_too() -> None:
@@ -1052,10 +1061,11 @@ async def test_no_uri_leads_out_of_a_directory(path: str, shelf: Path) -> None:
 
 async def test_closing_the_connection_ends_a_read() -> None:
     server = make_server()
-    ended = trio.Event()
+    began, ended = trio.Event(), trio.Event()
 
     @server.resource("slow://x")
     async def slow() -> str:
+        began.set()
         try:
             await trio.sleep_forever()
         finally:
@@ -1064,9 +1074,9 @@ async def test_closing_the_connection_ends_a_read() -> None:
 
     async with over_http(server) as peer:
         await peer.send(post(request(1, "resources/read", {"uri": "slow://x"})))
-        await until(lambda: server.scopes().children[0].children)
-        await peer.stream.aclose()
         with trio.fail_after(5):
+            await began.wait()
+            await peer.stream.aclose()
             await ended.wait()
         await until(lambda: server.journal.ended[State.CANCELLED] == 1)
     (record,) = server.journal
