@@ -165,7 +165,7 @@ class FileContents:
 
 def largest_file(message_bytes: int) -> int:
     """The bytes of the largest file of which the base64 fits into a message of that length."""
-    return max(1, (message_bytes - min(ENVELOPE, message_bytes // 4)) * 3 // 4)
+    return max(1, (message_bytes - min(ENVELOPE, message_bytes // 4)) // 4 * 3)
 
 
 class Directory:
@@ -296,12 +296,12 @@ class Directory:
         """Like :meth:`read`, ready for ``resources/read``.
 
         Text is what is UTF-8 without a NUL, unless its name says image, audio, video or font. A
-        text that is too long once JSON has escaped it is refused as well.
+        text that JSON makes longer than the base64 of the largest file is refused as well.
         """
         data = self.read(path, check)
         mime_type = guess_type(path.rpartition("/")[2])
         text = None if _is_media(mime_type) else _as_text(data)
-        if text is not None and _escaped_length(data) > self.max_bytes // 3 * 4 + 4:
+        if text is not None and _escaped_length(data) > (self.max_bytes + 2) // 3 * 4:
             raise FileTooLarge(path, self.max_bytes)
         default = "application/octet-stream" if text is None else "text/plain"
         return FileContents(

@@ -486,9 +486,9 @@ def _end_of_value(place: _Place, uri: str, at: int, run_end: int) -> int:
     """``at`` or less if there is none. Never within a triplet: the ``20`` of ``%20`` is no text."""
     if not place.search:
         end = run_end - place.overlap
-        return at if "%" in uri[max(at, end - 2) : end] else end
+        return end if end > at and "%" not in uri[max(at, end - 2) : end] else at
     end = uri.find(place.literal, at + 1, run_end)
-    while "%" in uri[max(at, end - 2) : end]:
+    while end > at and "%" in uri[max(at, end - 2) : end]:
         end = uri.find(place.literal, end + 1, run_end)
     return end
 
