@@ -10,7 +10,7 @@ not match.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import attrs
@@ -94,10 +94,13 @@ class Resources:
         self._cache = cache
         self._limits = limits
 
-    @property
-    def templates(self) -> Iterator[RegisteredTemplate]:
-        """Those there are now, in the order in which they were added."""
-        return iter(self._templates)
+    def variables_of(self, text: str) -> Sequence[str] | None:
+        """The variables of the template with this text; none of a resource's URI, and ``None`` if
+        there is neither."""
+        template = self._templates.get(text)
+        if template is not None:
+            return template.template.variables
+        return () if text in self._resources else None
 
     # What the application adds and removes --------------------------------------------------------
 

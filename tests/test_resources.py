@@ -481,6 +481,18 @@ async def test_the_exact_uri_comes_first_then_the_templates_in_their_order() -> 
         assert await pages(peer, "resources/templates/list") == [["x://{number}", "x://{+rest}"]]
 
 
+def test_the_variables_of_templates_are_known() -> None:
+    server = make_server()
+    server.resource("x://{a}/{b}")(lambda a, b: a + b)
+    server.add_resource("x://y", "")
+    known = server._resources.variables_of
+    assert known("x://{a}/{b}") == ("a", "b")
+    assert known("x://y") == ()
+    assert known("x://z/z") is None
+    server.remove_resource_template("x://{a}/{b}")
+    assert known("x://{a}/{b}") is None
+
+
 async def test_a_handler_says_that_there_is_no_such_resource() -> None:
     server = make_server()
 
