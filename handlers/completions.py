@@ -82,7 +82,7 @@ class Completions:
     :param variables_of: tells the resource templates of the server.
     """
 
-    def __init__(self, prompts: Prompts, variables_of: VariablesOf | None = None) -> None:
+    def __init__(self, prompts: Prompts, variables_of: VariablesOf) -> None:
         self._prompts = prompts
         self._variables_of = variables_of
         self._of_prompts: dict[str, dict[str, Completer]] = {}
@@ -101,11 +101,20 @@ class Completions:
         self, template: str, argument: str, function: Callable[..., Any], timeout: float | None
     ) -> None:
         """Raises ``ValueError`` for a variable that there is not, or that has a completer."""
-        _add(self._of_templates, template, argument, _variables(template), function, timeout)
+        variables = self._variables_of(template)
+        if variables is None:
+            raise ValueError(
+                f"there is no resource template {template!r}; add it before its completers"
+            )
+        _add(self._of_templates, template, argument, variables, function, timeout)
 
     def forget_prompt(self, name: str) -> None:
         """A prompt has gone, and its completers with it."""
         self._of_prompts.pop(name, None)
+
+    def forget_template(self, template: str) -> None:
+        """A resource template has gone, and its completers with it."""
+        self._of_templates.pop(template, None)
 
     async def complete(self, ctx: Context, params: CompleteRequestParams) -> CompleteResult:
         ref, argument = params.ref, params.argument
@@ -132,11 +141,9 @@ class Completions:
 
     def _variables_in(self, uri: str) -> Collection[str]:
         """Raises ``ProtocolError`` -32602 for what is neither a template nor a resource."""
-        variables = self._variables_of(uri) if self._variables_of is not None else None
+        variables = self._variables_of(uri)
         if variables is not None:
             return variables
-        if uri in self._of_templates:
-            return _variables(uri)
         raise ProtocolError(
             ErrorCode.INVALID_PARAMS,
             f"Unknown resource template: {uri[:MAX_SHOWN]} "
@@ -200,12 +207,6 @@ def _beginning_with(value: str, options: Sequence[str]) -> list[str]:
     longest = max((len(option.casefold()) for option in options), default=0)
     begin = value[: longest + 1].casefold()  # longer than that, and it begins none
     return [option for option in options if option.casefold().startswith(begin)]
-
-
-def _variables(template: str) -> list[str]:
-    """The names in a URI template (RFC 6570)."""
-    names = (name for part in _EXPRESSION.findall(template) for name in part.split(","))
-    return [*dict.fromkeys(_MODIFIER.sub("", name) for name in names)]
 
 
 def _unknown_argument(name: str, names: Iterable[str]) -> ProtocolError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from .sealing import Seal, Secret, SecretKeys
 __all__ = ["Cursors", "page_of"]
 
 E = TypeVar("E")
+P = TypeVar("P")
 
 
 class Cursors:
@@ -27,16 +28,16 @@ class Cursors:
     def __init__(self, secret: Secret | None) -> None:
         self._seal = Seal(SecretKeys(secret), "cursor")
 
-    def seal(self, name: str, place: int) -> str:
+    def seal(self, name: str, place: Any) -> str:
         return self._seal.close(msgspec.json.encode((name, place)), 0)
 
-    def open(self, name: str, cursor: str) -> int:
+    def open(self, name: str, cursor: str, kind: type[P]) -> P:
         """The place sealed for the list ``name``. Raises :class:`ProtocolError` -32602."""
         opened = self._seal.open(cursor, None, 0)
         if opened is not None:
-            sealed_name, place = msgspec.json.decode(opened, type=tuple[str, int])
+            sealed_name, sealed = msgspec.json.decode(opened, type=tuple[str, Any])
             if sealed_name == name:
-                return place
+                return msgspec.convert(sealed, kind)
         raise ProtocolError(
             ErrorCode.INVALID_PARAMS,
             "Invalid params: this cursor is not one of this list; start again without one",
@@ -52,7 +53,7 @@ def page_of(
     """
     start = 0
     if cursor is not None:
-        start = bisect_right(placed, cursors.open(name, cursor), key=_place)
+        start = bisect_right(placed, cursors.open(name, cursor, int), key=_place)
     page = placed[start : start + size]
     entries = [entry for _, entry in page]
     if start + size >= len(placed):

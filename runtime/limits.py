@@ -37,6 +37,8 @@ class Limits:
     """Longest JSON message, in and out. Longer ones are refused and named in the error."""
     id_length: int = _count(8192)
     """Longest request id or progress token, in characters or digits."""
+    uri_length: int = _count(8192)
+    """Longest URI of a resource, in characters."""
     exchanges_per_connection: int = _count(16_384)
     """Requests in flight on one connection; one more is answered OVERLOADED."""
     bytes_per_connection: int = _count(64 * 1024 * 1024)
@@ -105,6 +107,9 @@ class Limits:
     # Lists
     page_size: int = _count(100)
     """Entries of one page of a list."""
+    directory_entries: int = _count(10_000)
+    """Files of one directory that are listed as resources, and directories below it that are looked
+    into for that; what is beyond is not listed, and a warning is logged."""
     pages: int = _count(1000)
     """Most pages a client follows before it gives up on a list."""
 

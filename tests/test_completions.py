@@ -69,6 +69,10 @@ def make_server(**options: Any) -> Server:
     ) -> str:
         return f"{genre} {title} {signed} {mood} {copies} {either}"
 
+    @server.resource(TEMPLATE)
+    async def stock(shelf: str, title: str, max: list[str], branch: str = "") -> str:
+        return f"{shelf} {title} {max} {branch}"
+
     return server
 
 
@@ -143,11 +147,17 @@ async def test_completions_are_told_once_there_is_something_to_complete() -> Non
         assert await told()
 
 
-async def test_a_completer_alone_is_told_too() -> None:
+async def test_a_completer_of_a_template_is_told_too_and_goes_with_it() -> None:
     server = Server("shop", version="1.0.0")
+    server.resource("stock://{title}")(lambda title: title)
     server.completion(resource="stock://{title}", argument="title")(lambda value: [value + "!"])
     async with checked_client(server) as peer:
         assert await values(peer, "stock://{title}", "title", "Dune") == ["Dune!"]
+        server.remove_resource_template("stock://{title}")
+        words = await refusal(peer, completing("gone", "stock://{title}", "title"))
+        assert "Unknown resource template" in words
+        server.resource("stock://{title}")(lambda title: title)
+        assert await values(peer, "stock://{title}", "title", "Dune") == []
 
 
 def nothing() -> list[str]:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.peers.checked import checked_process
+from tests.peers.raw import request
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PROGRAMS = sorted(
@@ -63,3 +65,25 @@ def test_the_tracing_example_shows_one_trace_through_two_servers(tmp_path: Path)
         "notification",
         "",
     ]
+
+
+async def test_the_resources_server_reads_all_kinds_of_them() -> None:
+    async with checked_process([sys.executable, str(EXAMPLES / "resources_server.py")]) as peer:
+        await peer.send(request("list", "resources/list"))
+        listed = (await peer.answer("list"))["result"]["resources"]
+        assert {"shop://hours", "stock://all", "examples:///echo_server.py"} <= {
+            entry["uri"] for entry in listed
+        }
+        for uri, text in {
+            "shop://hours": "9 to 17",
+            "stock://all": '"Emma"',
+            "stock://Dune?at_least=3": '"copies":3',
+            "cover://Emma": "4 letters",
+            "examples:///resources_server.py": "add_directory",
+        }.items():
+            await peer.send(request(uri, "resources/read", {"uri": uri}))
+            (contents,) = (await peer.answer(uri, timeout=20))["result"]["contents"]
+            assert text in contents["text"]
+        for uri in ("stock://Emma?at_least=2", "examples:///../README.md"):
+            await peer.send(request(uri, "resources/read", {"uri": uri}))
+            assert (await peer.answer(uri))["error"]["data"] == {"uri": uri}

@@ -6,6 +6,7 @@ against the official schema in the end, and so is what our client said.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -16,7 +17,12 @@ from typing import Any
 import pytest
 import trio
 from mcp import MCPError
-from mcp_types import PromptReference, ResourceTemplateReference
+from mcp_types import (
+    BlobResourceContents,
+    PromptReference,
+    ResourceTemplateReference,
+    TextResourceContents,
+)
 from mcp_types import TextContent as OfficialText
 from tests.peers.checked import WireCheck
 from tests.peers.inspection import about
@@ -118,6 +124,33 @@ async def test_the_official_client_lists_and_calls_our_tools(mode: str, bookshop
         assert bookshop.wire.sent("initialize") == []
 
 
+async def test_the_official_client_lists_and_reads_our_resources(bookshop: Shop) -> None:
+    async with official_client(bookshop.command, env=bookshop.env, read_timeout=20) as client:
+        listed = (await client.list_resources()).resources
+        assert [(entry.uri, entry.name, entry.title) for entry in listed] == [
+            ("shop://hours", "hours", "Opening hours"),
+            ("shop://logo", "logo", None),
+        ]
+        (template,) = (await client.list_resource_templates()).resource_templates
+        assert template.uri_template == "stock://{title}{?branch}"
+        assert template.description == "How many copies of a book a branch has."
+
+        (hours,) = (await client.read_resource("shop://hours")).contents
+        assert isinstance(hours, TextResourceContents)
+        assert (hours.text, hours.mime_type) == ("9 to 17", "text/plain")
+        (logo,) = (await client.read_resource("shop://logo")).contents
+        assert isinstance(logo, BlobResourceContents)
+        assert base64.b64decode(logo.blob).startswith(b"\x89PNG")
+        (stock,) = (await client.read_resource("stock://D%C3%BCne?branch=7")).contents
+        assert isinstance(stock, TextResourceContents)
+        assert json.loads(stock.text) == {"title": "Düne", "copies": 7}
+        assert stock.mime_type == "application/json"
+        for uri in ("stock://Emma", "stock://x?branch=north", "shop://nothing"):
+            with pytest.raises(MCPError) as missing:
+                await client.read_resource(uri)
+            assert (missing.value.code, missing.value.data) == (-32602, {"uri": uri})
+
+
 async def test_the_official_client_gets_our_progress(bookshop: Shop) -> None:
     titles = [f"book {n}" for n in range(1, 301)]
     async with official_client(bookshop.command, env=bookshop.env, read_timeout=20) as client:
@@ -179,7 +212,7 @@ async def test_the_official_client_gets_our_prompts(bookshop: Shop) -> None:
 async def test_the_official_client_gets_our_completions(bookshop: Shop) -> None:
     recommend = PromptReference(type="ref/prompt", name="recommend")
     review = PromptReference(type="ref/prompt", name="review")
-    stock = ResourceTemplateReference(type="ref/resource", uri="stock://{title}")
+    stock = ResourceTemplateReference(type="ref/resource", uri="stock://{title}{?branch}")
     async with official_client(bookshop.command, env=bookshop.env, read_timeout=20) as client:
         genres = (await client.complete(recommend, {"name": "genre", "value": "PO"})).completion
         assert (genres.values, genres.total, genres.has_more) == (["poetry", "politics"], 2, False)

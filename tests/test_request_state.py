@@ -183,7 +183,7 @@ def test_without_a_secret_each_server_has_its_own() -> None:
 def test_what_was_sealed_for_something_else_does_not_open() -> None:
     assert str(refusal(states(), Cursors("s").seal("tools", 3))) == REFUSAL
     with pytest.raises(ProtocolError, match="cursor"):
-        Cursors("s").open("tools", SEALED)
+        Cursors("s").open("tools", SEALED, int)
     keys = SecretKeys("s")
     assert Seal(keys, "cursor").open(Seal(keys, "other").close(b"x", NOW), None, 0) is None
     bare = Fernet(base64.urlsafe_b64encode(b"s".ljust(32, b"\0"))).encrypt(b"[]").decode()

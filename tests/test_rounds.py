@@ -1382,9 +1382,9 @@ async def test_states_survive_a_restart_with_the_secret_and_a_change_of_it() -> 
 
 async def test_cursors_survive_a_change_of_the_secret() -> None:
     cursor = made(secret="old")._cursors.seal("tools", 1)
-    assert made(secret=["new", "old"])._cursors.open("tools", cursor) == 1
+    assert made(secret=["new", "old"])._cursors.open("tools", cursor, int) == 1
     with pytest.raises(ProtocolError):
-        made(secret="new")._cursors.open("tools", cursor)
+        made(secret="new")._cursors.open("tools", cursor, int)
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -15,6 +15,7 @@ from .runtime.errors import (
     IncompatibleServer,
     ProtocolError,
     ProtocolViolation,
+    ResourceNotFound,
     ServerError,
     ToolError,
     TrioMcpError,
@@ -38,6 +39,13 @@ from .runtime.models.content import (
 )
 from .runtime.models.discovery import DiscoverResult
 from .runtime.models.prompts import GetPromptResult, PromptMessage
+from .runtime.models.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+)
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
 from .runtime.principal import Principal
 from .runtime.progress import ProgressUpdate
@@ -84,6 +92,8 @@ __all__ = [
     "Journal",
     "LateOutcome",
     "Limits",
+    "ListResourceTemplatesResult",
+    "ListResourcesResult",
     "ListToolsResult",
     "Oversize",
     "Principal",
@@ -91,9 +101,13 @@ __all__ = [
     "PromptMessage",
     "ProtocolError",
     "ProtocolViolation",
+    "ReadResourceResult",
     "Record",
     "RequestHead",
+    "Resource",
     "ResourceLink",
+    "ResourceNotFound",
+    "ResourceTemplate",
     "Roots",
     "Sample",
     "Scope",

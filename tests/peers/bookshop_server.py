@@ -9,9 +9,10 @@ Run it as ``python tests/peers/bookshop_server.py``.
 | `stock(title)` | structured content: the number of copies |
 | `refuse()`, `crash()` | fail: by the shop's own rules, or by a bug |
 
-It has the prompts `recommend(genre, copies)`, with completions for `genre` by annotation, and
-`review(title, author)`, with completers for both; and a completer for the template
-``stock://{title}``.
+Resources: ``shop://hours`` is text, ``shop://logo`` binary, ``stock://{title}{?branch}`` JSON.
+
+Prompts: `recommend(genre, copies)`, with completions for `genre` by annotation, and
+`review(title, author)`, with completers for both; and a completer for the template's `title`.
 
 What happens is appended to the file that ``PEER_LOG`` names: ``hold TITLE``, ``release TITLE``. The
 journal's records go to the file that ``JOURNAL_LOG`` names, as lines of JSON.
@@ -27,7 +28,15 @@ from typing import Literal
 import attrs
 import trio
 
-from trio_mcp import Context, PromptMessage, Record, Server, TextContent, ToolError
+from trio_mcp import (
+    Context,
+    PromptMessage,
+    Record,
+    ResourceNotFound,
+    Server,
+    TextContent,
+    ToolError,
+)
 
 __all__ = ["server"]
 
@@ -82,6 +91,23 @@ async def crash() -> str:
     raise RuntimeError("the secret of the shop")
 
 
+server.add_resource("shop://hours", "9 to 17", title="Opening hours")
+
+
+@server.resource("shop://logo", mime_type="image/png")
+def logo() -> bytes:
+    """The shop's logo."""
+    return b"\x89PNG\r\n\x1a\n"
+
+
+@server.resource("stock://{title}{?branch}")
+async def stock_of(title: str, branch: int = 1) -> Stock:
+    """How many copies of a book a branch has."""
+    if title == "Emma":
+        raise ResourceNotFound
+    return Stock(title, branch)
+
+
 @server.prompt(title="Recommend a book")
 async def recommend(genre: Literal["crime", "poetry", "politics"], copies: int = 1) -> str:
     """Ask for a book.
@@ -102,7 +128,7 @@ def review(title: str, author: str = "nobody") -> list[PromptMessage]:
 
 
 @server.completion(prompt="review", argument="title")
-@server.completion(resource="stock://{title}", argument="title")
+@server.completion(resource="stock://{title}{?branch}", argument="title")
 async def titles(value: str) -> list[str]:
     """300 books."""
     return [title for n in range(300) if (title := f"Dune {n}").startswith(value)]
