@@ -33,6 +33,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, cast, get_args, get
 import attrs
 import msgspec
 
+from ...runtime.mirrored import HEADER_KEYWORD
 from .fields import Field, UnsupportedAnnotation, class_hints, fields_of, has_fields
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "MAX_HASHED",
     "REFUSALS",
     "Choice",
+    "McpHeader",
     "Translation",
     "base_value",
     "convert_custom",
@@ -95,6 +97,18 @@ REFUSALS = (
     NotImplementedError,
     RecursionError,
 )
+
+
+@attrs.frozen
+class McpHeader:
+    """``Annotated[str, McpHeader("Region")]``: over HTTP, callers repeat the argument in a header.
+
+    It is called ``Mcp-Param-Region`` then, for proxies to read. For `str`, `int` and `bool`, and
+    what is one of them in JSON; not for unions, and never for secrets. Specification: *Tools*,
+    "x-mcp-header".
+    """
+
+    name: str
 
 
 class _AnyInstance(type):
@@ -363,6 +377,8 @@ def _as_meta(item: Any) -> msgspec.Meta | None:
         return item
     if isinstance(item, str):
         return msgspec.Meta(description=item)
+    if isinstance(item, McpHeader):
+        return msgspec.Meta(extra_json_schema={HEADER_KEYWORD: item.name})
     if isinstance(item, type):
         return None
     bounds: dict[str, Any] = {}

@@ -33,10 +33,31 @@ __all__ = [
 Schema = dict[str, Any]
 
 _ONE = frozenset(
-    {"items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else"}
+    {
+        "additionalItems",
+        "additionalProperties",
+        "contains",
+        "else",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    }
 )
 _LIST = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-_MAP = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs"})
+_MAP = frozenset(
+    {
+        "$defs",
+        "definitions",
+        "dependencies",
+        "dependentSchemas",
+        "patternProperties",
+        "properties",
+    }
+)
 _TYPE_NAMES = {str: "string", int: "integer", bool: "boolean"}
 _DEFS = "#/$defs/"
 _CHOICE = "#/choices/"
@@ -207,9 +228,10 @@ def parts_of(schema: Any, *, names: bool = True) -> Iterator[Any]:
     if not isinstance(schema, dict):
         return
     for key, value in schema.items():
-        if key in _ONE and (names or key != "propertyNames"):
-            yield value
-        elif key in _LIST:
+        if key in _ONE and not isinstance(value, list):
+            if names or key != "propertyNames":
+                yield value
+        elif key in _ONE or key in _LIST:
             yield from value
         elif key in _MAP:
             yield from value.values()
@@ -221,9 +243,9 @@ def map_parts(schema: Any, change: Callable[[Any], Any]) -> Any:
         return schema
     changed: Schema = {}
     for key, value in schema.items():
-        if key in _ONE:
+        if key in _ONE and not isinstance(value, list):
             changed[key] = change(value)
-        elif key in _LIST:
+        elif key in _ONE or key in _LIST:  # "items" may be a list in older dialects
             changed[key] = [change(part) for part in value]
         elif key in _MAP:
             changed[key] = {name: change(part) for name, part in value.items()}

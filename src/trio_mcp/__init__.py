@@ -6,6 +6,8 @@ Servers and clients in which "protocol cancelled" and "work stopped" are the sam
 from .calls import ToolCall
 from .client import Client, Target, connect
 from .handlers.caching import CacheHint
+from .handlers.results import ToolResult
+from .handlers.schema.type_hints import McpHeader
 from .runtime.context import Context
 from .runtime.errors import (
     CallCancelled,
@@ -74,6 +76,7 @@ __all__ = [
     "LateOutcome",
     "Limits",
     "ListToolsResult",
+    "McpHeader",
     "Oversize",
     "Principal",
     "ProgressUpdate",
@@ -94,6 +97,7 @@ __all__ = [
     "ToolAnnotations",
     "ToolCall",
     "ToolError",
+    "ToolResult",
     "TrioMcpError",
     "Unauthorized",
     "UnknownContent",
