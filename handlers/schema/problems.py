@@ -21,6 +21,7 @@ import msgspec
 
 from .brief import alternatives, errors_per_part, is_costly, without_alternatives
 from .given import GivenSchema, mentions_unevaluated
+from .pydantic_models import ModelProblems
 from .type_schemas import reference_of
 
 __all__ = ["Checker", "has_non_finite", "summarise"]
@@ -219,11 +220,15 @@ class Checker:
         except ValueError as error:  # the validator cannot even read it
             return [f"{self._place(())}: {_clip(str(error))}"]
 
-    def explain_conversion(self, error: msgspec.ValidationError) -> str:
+    def explain_conversion(self, error: msgspec.ValidationError) -> list[str]:
         """The words of `msgspec`, with its path turned into the name of an argument."""
         parsed = _CONVERSION_ERROR.fullmatch(str(error))
         what, path = (parsed["what"], parsed["path"] or "") if parsed else (str(error), "")
-        return f"{self._place([path.removeprefix('.')] if path else [])}: {_clip(what)}"
+        above = [path.removeprefix(".")] if path else []
+        if isinstance(error.__cause__, ModelProblems):
+            inner = error.__cause__.problems
+            return _chosen(f"{self._place([*above, *at])}: {_clip(text)}" for at, text in inner)
+        return [f"{self._place(above)}: {_clip(what)}"]
 
     def _first(self, value: Any) -> list[str]:
         """The problems in the validator's first error, which may be several unknown names."""

@@ -249,7 +249,7 @@ class _Incoming:
         try:
             return self.convert(_whole_floats_as_integers(arguments), self.struct)
         except msgspec.ValidationError as error:
-            raise InvalidArguments([self.checker.explain_conversion(error)]) from error
+            raise InvalidArguments(self.checker.explain_conversion(error)) from error
         except RecursionError as error:
             raise InvalidArguments(self.checker.explain(arguments)) from error
 

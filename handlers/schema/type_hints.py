@@ -34,7 +34,15 @@ import attrs
 import msgspec
 
 from ...runtime.mirrored import HEADER_KEYWORD
-from .fields import Field, UnsupportedAnnotation, class_hints, fields_of, has_fields
+from .fields import (
+    MAX_HASHED,
+    Field,
+    UnsupportedAnnotation,
+    class_hints,
+    fields_of,
+    has_fields,
+)
+from .pydantic_models import dump_model, is_model, load_model, unfolded
 
 __all__ = [
     "MARK_HASHED",
@@ -48,11 +56,6 @@ __all__ = [
     "encode_custom",
 ]
 
-#: How many entries an argument may have that is a set, or a mapping with keys that are no strings.
-#: Python's hashes of numbers are no secret: whoever sends numbers with the same hash makes each
-#: entry as slow as there are entries before it (1,000: 5 ms, 10,000: 0.5 s, 100,000: a minute).
-#: Entries whose hash nobody can foresee, such as strings and dates, are not counted.
-MAX_HASHED = 1_000
 #: The name of the remark in a schema that `MAX_HASHED` applies; it is never published.
 MARK_HASHED = "x-hashed"
 
@@ -135,6 +138,8 @@ def convert_custom(kind: type, value: Any) -> Any:
         raise ValueError("Fits none of the types that are possible here")
     if issubclass(kind, pathlib.PurePath) and isinstance(value, (str, pathlib.PurePath)):
         return kind(value)
+    if is_model(kind):
+        return load_model(kind, value)
     raise ValueError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
 
 
@@ -142,6 +147,8 @@ def encode_custom(value: Any) -> Any:
     """`msgspec`'s ``enc_hook``, the way back."""
     if isinstance(value, pathlib.PurePath):
         return str(value)
+    if is_model(type(value)):
+        return dump_model(value)
     return base_value(value)
 
 
@@ -205,6 +212,8 @@ class Translation:
     overrides: dict[tuple[Any, str], Any] = attrs.field(factory=dict)
     #: (class, property) that never appears in JSON
     hidden: set[tuple[Any, str]] = attrs.field(factory=set)
+    #: pydantic's models, which describe themselves
+    models: dict[Any, None] = attrs.field(factory=dict)
     choices: list[type[Choice]] = attrs.field(factory=list)
     #: `convert_custom` is needed
     custom: bool = False
@@ -289,7 +298,7 @@ class Translation:
         return choice
 
     def _annotated(self, base: Any, metadata: Iterable[Any]) -> Any:
-        metas = [meta for item in metadata if (meta := _as_meta(item)) is not None]
+        metas = [meta for item in unfolded(metadata) if (meta := _as_meta(item)) is not None]
         if not metas:
             return base
         whole = Annotated[(base, *metas)]
@@ -312,6 +321,10 @@ class Translation:
             return
         if issubclass(cls, pathlib.PurePath):
             self.custom = True
+        if is_model(cls):
+            self.custom = True
+            self.models[cls] = None
+            return
         owner = cls if alias is None else alias
         if not (has_fields(cls) or issubclass(cls, enum.Enum)) or owner in self.classes:
             return
