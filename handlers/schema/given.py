@@ -150,6 +150,8 @@ def _bounded_copy(schema: Any, limits: Limits) -> Schema:
                 inside.extend(item.values())
             elif isinstance(item, (list, tuple)):
                 inside.extend(item)
+            elif item is not None and not isinstance(item, (str, int, float)):
+                raise TypeError(f"it holds a {type(item).__name__}, which is no JSON")
             count += 1
         if count + len(inside) > limits.schema_bytes:
             raise ValueError(f"it is longer than {limits.schema_bytes} bytes (schema_bytes)")
