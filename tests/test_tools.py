@@ -401,49 +401,46 @@ JSON = st.recursive(
 )
 
 
-def combined(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    several = st.lists(inner, min_size=1, max_size=3)
-    parts: dict[str, st.SearchStrategy[Any]] = {
-        "allOf": several,
-        "anyOf": several,
-        "oneOf": several,
-        "not": inner,
-        "if": inner,
-        "then": inner,
-        "else": inner,
-        "items": inner,
-        "prefixItems": several,
-        "contains": inner,
-        "properties": st.dictionaries(NAMES, inner, max_size=2),
-        "additionalProperties": inner,
-        "unevaluatedProperties": inner,
-        "unevaluatedItems": inner,
-        "propertyNames": inner,
-        "dependentSchemas": st.dictionaries(NAMES, inner, max_size=1),
-    }
-    return st.fixed_dictionaries({}, optional=parts).filter(lambda schema: len(schema) < 5)
-
-
-SCHEMAS = st.recursive(
-    st.booleans()
-    | st.sampled_from(
-        [
-            {"type": "object"},
-            {"type": ["array", "null"]},
-            {"type": "integer", "minimum": 1},
-            {"type": "string", "maxLength": 1},
-            {"enum": ["a", None, [1]]},
-            {"const": 1},
-            {"required": ["a"]},
-            {"uniqueItems": True},
-            {"$ref": "#/$defs/r"},
-            {"$ref": "#anchor"},
-            {"$dynamicRef": "#dynamic"},
-        ]
-    ),
-    combined,
-    max_leaves=8,
+LEAVES = st.booleans() | st.sampled_from(
+    [
+        {"type": "object"},
+        {"type": ["array", "null"]},
+        {"type": "integer", "minimum": 1},
+        {"type": "string", "maxLength": 1},
+        {"enum": ["a", None, [1]]},
+        {"const": 1},
+        {"required": ["a"]},
+        {"uniqueItems": True},
+        {"$ref": "#/$defs/r"},
+        {"$ref": "#anchor"},
+        {"$dynamicRef": "#dynamic"},
+    ]
 )
+SEVERAL = ("allOf", "anyOf", "oneOf", "prefixItems")
+NAMED = ("properties", "dependentSchemas")
+KEYWORDS = (
+    *(*SEVERAL, *NAMED, "not", "if", "then", "else", "items", "contains", "propertyNames"),
+    *("additionalProperties", "unevaluatedProperties", "unevaluatedItems"),
+)
+
+
+@st.composite
+def schemas(draw: st.DrawFn, levels: int = 3) -> Any:
+    if levels == 0 or draw(st.booleans()):
+        return draw(LEAVES)
+    inner = schemas(levels - 1)
+    schema: dict[str, Any] = {}
+    for keyword in draw(st.lists(st.sampled_from(KEYWORDS), max_size=3, unique=True)):
+        if keyword in SEVERAL:
+            schema[keyword] = draw(st.lists(inner, min_size=1, max_size=2))
+        elif keyword in NAMED:
+            schema[keyword] = draw(st.dictionaries(NAMES, inner, max_size=2))
+        else:
+            schema[keyword] = draw(inner)
+    return schema
+
+
+SCHEMAS = schemas()
 DEFINITIONS = st.fixed_dictionaries(
     {"r": SCHEMAS, "s": SCHEMAS.map(lambda part: {"$anchor": "anchor", "allOf": [part]})}
 )
