@@ -263,6 +263,8 @@ class Checker:
         noun, prefix = ("argument", "") if whole else ("field", f"{self._place(path)}: ")
         if kind.name == "required":
             properties = self._schema_at(error).get("properties", {})
+            if kind.property not in properties and not path:  # as in "then": {"required": …}
+                properties = self.schema.get("properties", {})
             expected = self._expected(properties.get(kind.property, True))
             yield f"{prefix}missing required {noun} {_quoted(kind.property)} ({expected})"
         elif kind.name in ("additionalProperties", "unevaluatedProperties"):

@@ -151,6 +151,8 @@ class Features:
         :param output_schema: JSON Schema of the structured content, published as it is, instead of
             one from the return annotation. Any JSON value may be structured content.
 
+        Raises ``ValueError`` or ``TypeError``, at once, for what cannot be a tool.
+
         Schemas are of JSON Schema 2020-12, or 2019-09 or draft-07 if ``$schema`` says so. They are
         bounded by ``Limits.schema_bytes``, ``schema_depth`` and ``schema_visits``, the values they
         are for by ``value_depth``. References to other documents are refused, never fetched, and so
