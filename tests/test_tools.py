@@ -6,6 +6,7 @@ Every line of the server is held against the official schema.
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import attrs
 import jsonschema_rs
 import msgspec
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.peers.checked import checked_client
@@ -28,6 +30,8 @@ from trio_mcp import (
     ImageContent,
     Limits,
     McpHeader,
+    Principal,
+    RequestHead,
     Server,
     ServerError,
     TextContent,
@@ -676,6 +680,28 @@ def test_a_header_is_asked_for_once() -> None:
 
     with pytest.raises(ValueError, match="there twice"):
         serving(tool)
+
+
+async def test_a_header_of_a_signature_travels_over_http() -> None:
+    seen: list[Any] = []
+
+    async def query(region: Annotated[str, McpHeader("Region")]) -> str:
+        return region
+
+    def who(head: RequestHead) -> Principal:
+        seen.append(head.get("Mcp-Param-Region"))
+        return Principal("anyone")
+
+    server = serving(query)
+    async with trio.open_nursery() as nursery:
+        start = functools.partial(server.serve_http, port=0, authenticate=who)
+        port = await nursery.start(start)
+        async with connect(f"http://127.0.0.1:{port}/mcp") as client:
+            assert [tool.name async for tool in client.tools()] == ["query"]
+            result = await client.call_tool("query", {"region": "eu"})
+        nursery.cancel_scope.cancel()
+    assert result.text == "eu"
+    assert seen[-1] == "eu"
 
 
 def test_the_dialects_are_those_of_the_documentation() -> None:

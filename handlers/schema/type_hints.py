@@ -304,7 +304,7 @@ class Translation:
         whole = Annotated[(base, *metas)]
         complaint = _complaint(whole)
         if complaint is None:
-            return whole
+            return Annotated[(base, *map(_with_pattern_in_schema, metas))]
         members = _members(_without_metadata(base))
         if members is None:
             raise UnsupportedAnnotation(complaint)
@@ -406,6 +406,16 @@ def _as_meta(item: Any) -> msgspec.Meta | None:
         raise UnsupportedAnnotation(f"the constraint {item!r} cannot be used: {error}") from error
 
 
+def _with_pattern_in_schema(meta: msgspec.Meta) -> msgspec.Meta:
+    """The validator alone matches patterns, in bounded time; `msgspec` would do it again by `re`,
+    which takes exponential time for some patterns and texts."""
+    if meta.pattern is None:
+        return meta
+    kept = _part(meta, tuple(name for name in (*_LIMITS, *_WORDS) if name != "pattern"))
+    extra = {**(meta.extra_json_schema or {}), "pattern": meta.pattern}
+    return msgspec.Meta(**{**kept, "extra_json_schema": extra})
+
+
 def _part(meta: msgspec.Meta, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(meta, name)) is not None}
 
@@ -418,8 +428,10 @@ def _distribute(members: Iterable[Any], limits: list[dict[str, Any]]) -> list[An
         fits = [_complaint(annotation) is None for annotation in limited]
         if not any(fits):
             raise UnsupportedAnnotation(str(_complaint(limited[0])))
+        meta = _with_pattern_in_schema(msgspec.Meta(**limit))
         members = [
-            new if fit else old for old, new, fit in zip(members, limited, fits, strict=True)
+            Annotated[member, meta] if fit else member
+            for member, fit in zip(members, fits, strict=True)
         ]
     return members
 
