@@ -104,6 +104,16 @@ class Limits:
     progress_backlog: int = _count(100)
     """Updates of one call that wait for its owner, client side; the oldest is dropped."""
 
+    # Schemas that the application gives
+    schema_bytes: int = _count(256 * 1024)
+    """Longest schema given to ``add_tool``, as JSON."""
+    schema_depth: int = _count(64)
+    """Most levels of such a schema, also where its references are followed."""
+    schema_visits: int = _count(10_000)
+    """Most schemas in it that may look at one value, its references expanded."""
+    value_depth: int = _count(200)
+    """Most levels of arguments and results that such a schema is for."""
+
     # Lists
     page_size: int = _count(100)
     """Entries of one page of a list."""

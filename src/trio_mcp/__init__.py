@@ -6,6 +6,8 @@ Servers and clients in which "protocol cancelled" and "work stopped" are the sam
 from .calls import ToolCall
 from .client import Client, Target, connect
 from .handlers.caching import CacheHint
+from .handlers.results import ToolResult
+from .handlers.schema.type_hints import McpHeader
 from .runtime.context import Context
 from .runtime.errors import (
     CallCancelled,
@@ -95,6 +97,7 @@ __all__ = [
     "ListResourceTemplatesResult",
     "ListResourcesResult",
     "ListToolsResult",
+    "McpHeader",
     "Oversize",
     "Principal",
     "ProgressUpdate",
@@ -122,6 +125,7 @@ __all__ = [
     "ToolAnnotations",
     "ToolCall",
     "ToolError",
+    "ToolResult",
     "TraceContext",
     "Tracing",
     "TrioMcpError",

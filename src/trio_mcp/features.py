@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from .handlers.caching import CacheHint
@@ -45,7 +45,9 @@ class Features:
     def __init__(self, core: Dispatcher, cursors: Cursors, cache: CacheHint) -> None:
         self._core = core
         self._cursors = cursors
-        self._tools = Tools(self._registry("tool", "tools", self._tools_changed), cache)
+        self._tools = Tools(
+            self._registry("tool", "tools", self._tools_changed), cache, core.limits
+        )
         self._prompts = Prompts(self._registry("prompt", "prompts", self._prompts_changed), cache)
         self._resources = Resources(
             self._registry("resource", "resources", self._resources_changed),
@@ -101,6 +103,7 @@ class Features:
         description: str | None = None,
         annotations: ToolAnnotations | None = None,
         icons: Sequence[Icon] | None = None,
+        meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> Callable[[F], F]: ...
 
@@ -114,6 +117,7 @@ class Features:
         description: str | None = None,
         annotations: ToolAnnotations | None = None,
         icons: Sequence[Icon] | None = None,
+        meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> Any:
         """Offer a function as a tool; a decorator with or without options.
@@ -127,6 +131,7 @@ class Features:
         :param description: instead of the docstring.
         :param annotations: hints for clients about what the tool does.
         :param icons: for user interfaces.
+        :param meta: ``_meta`` of the tool's definition.
         :param timeout: seconds from the request's arrival after which it is cancelled with cause
             DEADLINE, and answered with an error.
 
@@ -145,11 +150,55 @@ class Features:
                 description=description,
                 annotations=annotations,
                 icons=icons,
+                meta=meta,
                 timeout=timeout,
             )
             return function
 
         return decorate if function is None else decorate(function)
+
+    def add_tool(
+        self,
+        function: Callable[..., Any],
+        /,
+        *,
+        input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: ToolAnnotations | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Offer a function as a tool, also while the server is served. See :meth:`tool`.
+
+        :param input_schema: JSON Schema of the arguments, published as it is, instead of one from
+            the signature. The function takes all arguments in one parameter, of any name, as a
+            ``dict``, and may have a context besides. ``"type"`` must be ``"object"``.
+        :param output_schema: JSON Schema of the structured content, published as it is, instead of
+            one from the return annotation. Any JSON value may be structured content.
+
+        Raises ``ValueError`` or ``TypeError``, at once, for what cannot be a tool.
+
+        Schemas are of JSON Schema 2020-12, or 2019-09 or draft-07 if ``$schema`` says so. They are
+        bounded by ``Limits.schema_bytes``, ``schema_depth`` and ``schema_visits``, the values they
+        are for by ``value_depth``. References to other documents are refused, never fetched, and so
+        are patterns that cannot be matched in linear time.
+        """
+        self._tools.add(
+            function,
+            name=name,
+            title=title,
+            description=description,
+            annotations=annotations,
+            icons=icons,
+            meta=meta,
+            timeout=timeout,
+            input_schema=input_schema,
+            output_schema=output_schema,
+        )
 
     def remove_tool(self, name: str) -> None:
         """Offer a tool no more. Calls that are running go on. Raises ``KeyError`` for no tool."""
