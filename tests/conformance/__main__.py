@@ -9,17 +9,20 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import click
 import trio
+from tests.peers.http_log import witnessed
 
-from .scenarios import CLIENT, EXTENSIONS, REVISION, SERVER
+from .outcomes import of_a_server, report
+from .scenarios import CLIENT, REVISION
 from .server import build
-from .suite import Outcome, Suite, install
+from .suite import Suite, install
+from .witness import testify
 
 __all__ = ["main"]
 
@@ -33,7 +36,8 @@ CARRIERS: Final = ("native", "hypercorn")
     type=click.Path(file_okay=False, path_type=Path),
     help="Where to install the suite, and to find it again; otherwise a temporary folder.",
 )
-def main(folder: Path | None) -> None:
+@click.option("--only", type=click.Choice(["server", "client"]), help="Test one side only.")
+def main(folder: Path | None, only: str | None) -> None:
     """Run the conformance suite for revision 2026-07-28."""
     with tempfile.TemporaryDirectory(prefix="conformance-") as name:
         temporary = Path(name)
@@ -42,7 +46,8 @@ def main(folder: Path | None) -> None:
         except (FileNotFoundError, RuntimeError, subprocess.TimeoutExpired) as error:
             print(f"conformance: the suite cannot be installed: {_why(error)}", file=sys.stderr)
             sys.exit(2)
-        failed = trio.run(_run_all, suite, temporary / "results")
+        failed = trio.run(_run, suite, temporary / "results", only)
+    print(f"{failed} scenarios of revision {REVISION} failed" if failed else "all passed")
     sys.exit(1 if failed else 0)
 
 
@@ -52,24 +57,33 @@ def _why(error: Exception) -> str:
     return str(error)
 
 
-async def _run_all(suite: Suite, results: Path) -> int:
-    """Everything, for :data:`REVISION`. Returns how many scenarios have failed."""
+async def _run(suite: Suite, results: Path, only: str | None) -> int:
+    """One side or both, for :data:`REVISION`. Returns how many scenarios have failed."""
     failed = 0
-    for carrier in CARRIERS:
-        async with _served(carrier) as address:
-            found = await suite.check_server(address, results / carrier)
-        failed += _tell(f"server, {carrier}", _wanted(found))
-    outcomes = []
-    for scenario in CLIENT:
-        outcomes.append(await suite.check_client(DRIVER, scenario, results / "client" / scenario))
-    failed += _tell("client", outcomes)
-    print(f"{failed} scenarios of revision {REVISION} failed" if failed else "all passed")
+    if only != "client":
+        for carrier in CARRIERS:
+            failed += await _run_server(suite, carrier, results / carrier)
+    if only != "server":
+        failed += await _run_client(suite, results / "client")
     return failed
 
 
+async def _run_server(suite: Suite, carrier: str, results: Path) -> int:
+    async with _served(carrier) as port, witnessed(port) as log:
+        found = await suite.check_server(log.address, results)
+    return report(f"server, {carrier}", [*of_a_server(found), testify(log)])
+
+
+async def _run_client(suite: Suite, results: Path) -> int:
+    outcomes = [
+        await suite.check_client(DRIVER, scenario, results / scenario) for scenario in CLIENT
+    ]
+    return report("client", outcomes)
+
+
 @asynccontextmanager
-async def _served(carrier: str) -> AsyncGenerator[str, None]:
-    """The address of a new server with all fixtures."""
+async def _served(carrier: str) -> AsyncGenerator[int, None]:
+    """The port of a new server with all fixtures."""
     server = build()
     async with trio.open_nursery() as nursery:
         if carrier == "native":
@@ -79,31 +93,8 @@ async def _served(carrier: str) -> AsyncGenerator[str, None]:
 
             app = server.asgi()
             port = await nursery.start(serve_hypercorn, app, "127.0.0.1", 0, server.limits)
-        yield f"http://127.0.0.1:{port}/mcp"
+        yield port
         nursery.cancel_scope.cancel("the suite is done")
-
-
-def _wanted(outcomes: Mapping[str, Outcome]) -> list[Outcome]:
-    """What a server has to pass; what was to run and did not counts as failed."""
-    missing = [Outcome(name, trouble="it has not run") for name in SERVER if name not in outcomes]
-    ran = [found for name, found in outcomes.items() if not name.startswith(EXTENSIONS)]
-    order = {name: place for place, name in enumerate(SERVER)}
-    return sorted([*ran, *missing], key=lambda found: order.get(found.scenario, len(order)))
-
-
-def _tell(who: str, outcomes: Iterable[Outcome]) -> int:
-    failed = 0
-    print(f"== {who}")
-    for outcome in outcomes:
-        failed += not outcome.passed
-        verdict = "passed" if outcome.passed else "FAILED"
-        print(f"{verdict}  {outcome.scenario} ({len(outcome.checks)} checks)")
-        for check in outcome.failures:
-            why = check.error_message or check.description
-            print(f"        {check.status}: {check.id} ({check.name}): {why}")
-        if outcome.trouble:
-            print("        " + outcome.trouble.strip().replace("\n", "\n        "))
-    return failed
 
 
 if __name__ == "__main__":

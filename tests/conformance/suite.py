@@ -6,7 +6,6 @@ not this repository's. It needs a newer Node.js than many machines have, so npm 
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 import subprocess
@@ -15,12 +14,12 @@ from pathlib import Path
 from typing import Final
 
 import attrs
-import msgspec
 import trio
 
-from .scenarios import REVISION, SKIPPED
+from .outcomes import Outcome, read_outcomes
+from .scenarios import REVISION
 
-__all__ = ["Check", "Outcome", "Suite", "install"]
+__all__ = ["Suite", "install"]
 
 _PINS: Final = Path(__file__).parent / "package.json"
 _ROOT: Final = Path(__file__).parents[2]
@@ -34,46 +33,6 @@ _INSTALL_SECONDS: Final = 180
 _RUN_SECONDS: Final = 120
 _TAIL: Final = 2000
 """Characters of the suite's output that are shown when it has failed."""
-
-_RESULTS: Final = re.compile(r"(?:server-)?(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
-"""The name of a folder with results: of a server's scenarios, or of a client's."""
-
-
-class Check(msgspec.Struct, rename="camel"):
-    """One thing that a scenario has looked at.
-
-    A ``WARNING`` is a SHOULD that was not done; ``INFO`` is no verdict. ``SKIPPED`` is what the
-    suite could not look at: a failure too, except where :data:`SKIPPED` names it.
-    """
-
-    id: str
-    name: str
-    description: str
-    status: str
-    error_message: str | None = None
-
-    @property
-    def failed(self) -> bool:
-        if self.status == "SKIPPED":
-            return self.name not in SKIPPED
-        return self.status not in ("SUCCESS", "INFO")
-
-
-@attrs.frozen
-class Outcome:
-    """What became of a scenario; ``trouble`` is what has gone wrong beside its checks."""
-
-    scenario: str
-    checks: Sequence[Check] = ()
-    trouble: str = ""
-
-    @property
-    def passed(self) -> bool:
-        return bool(self.checks) and not self.trouble and not self.failures
-
-    @property
-    def failures(self) -> list[Check]:
-        return [check for check in self.checks if check.failed]
 
 
 def install(folder: Path) -> Suite:
@@ -108,17 +67,17 @@ class Suite:
 
     folder: Path
 
-    async def check_server(self, address: str, results: Path) -> dict[str, Outcome]:
+    async def check_server(self, address: str, results: Path) -> list[Outcome]:
         """Run all of a server's scenarios, one after the other.
 
         Raises ``trio.TooSlowError`` if they take longer than two minutes, ``RuntimeError`` if there
         are no results.
         """
         _, said = await self._run("server", "--url", address, "--requirements", REVISION, results)
-        outcomes = _read_outcomes(results)
+        outcomes = read_outcomes(results)
         if not outcomes:
             raise RuntimeError(f"the suite has no results; it said:\n{said}")
-        return {outcome.scenario: outcome for outcome in outcomes}
+        return outcomes
 
     async def check_client(self, command: Sequence[str], scenario: str, results: Path) -> Outcome:
         """Run one of a client's scenarios; ``command`` gets the address of a server.
@@ -127,7 +86,7 @@ class Suite:
         """
         wanted = ("--scenario", scenario, "--spec-version", REVISION)
         status, said = await self._run("client", "--command", shlex.join(command), *wanted, results)
-        outcomes = _read_outcomes(results)
+        outcomes = read_outcomes(results)
         if not outcomes:
             return Outcome(scenario, trouble=said)
         (outcome,) = outcomes
@@ -148,16 +107,6 @@ class Suite:
                 check=False,
             )
         return done.returncode, done.stdout.decode(errors="replace")[-_TAIL:]
-
-
-def _read_outcomes(results: Path) -> list[Outcome]:
-    outcomes = []
-    for checks in results.glob("*/checks.json"):
-        match = _RESULTS.fullmatch(checks.parent.name)
-        assert match is not None, checks
-        read = msgspec.json.decode(checks.read_bytes(), type=list[Check])
-        outcomes.append(Outcome(match["scenario"], read))
-    return outcomes
 
 
 def _client_errors(results: Path) -> str:

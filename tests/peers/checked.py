@@ -63,6 +63,7 @@ _ERRORS = {
     -32603: "InternalError",
 }
 _ERROR_RESPONSES = {
+    -32020: "HeaderMismatchError",
     -32021: "MissingRequiredClientCapabilityError",
     -32022: "UnsupportedProtocolVersionError",
 }
@@ -124,6 +125,11 @@ class WireCheck:
         self._progress: dict[tuple[type, Any], float] = {}
         self._acknowledged: dict[tuple[type, Any], Message] = {}
         self._left: list[tuple[type, Any]] = []
+
+    @property
+    def unanswered(self) -> list[Message]:
+        """The requests that still wait for an answer."""
+        return self._waiting()
 
     # The client's lines -------------------------------------------------------------------------
 
