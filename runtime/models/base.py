@@ -146,7 +146,7 @@ class ElicitationCapability:
 
 @define
 class SamplingCapability:
-    """What a client's sampling offers beyond the minimum."""
+    """What a client's sampling offers beyond the minimum. Sampling is deprecated."""
 
     context: JSONObject | None = None
     tools: JSONObject | None = None
@@ -154,7 +154,7 @@ class SamplingCapability:
 
 @define
 class ClientCapabilities:
-    """What a client can do; sent with every request."""
+    """What a client can do; sent with every request. `sampling` and `roots` are deprecated."""
 
     elicitation: ElicitationCapability | None = None
     sampling: SamplingCapability | None = None
@@ -188,7 +188,7 @@ class PromptsCapability:
 
 @define
 class ServerCapabilities:
-    """What a server can do."""
+    """What a server can do. `logging` is deprecated."""
 
     tools: ToolsCapability | None = None
     resources: ResourcesCapability | None = None

@@ -11,7 +11,8 @@ what JSON means. Reading is strict about types and tolerant about everything els
 
 Writing omits optional members that are not set and writes all others, so a member with a real
 default (``resultType``) is always there. Unions of models are told apart by the member that is a
-one-value ``Literal`` in each of them: ``type`` or ``resultType``. New models need no entry here.
+one-value ``Literal`` in each of them: ``type``, ``method``, ``mode`` or ``resultType``. New models
+need no entry here.
 
 cattrs' detailed validation, which collects errors with notes about where they are, costs less than
 0.1 µs per model when there are none; so there is no second converter for the error texts.
@@ -41,7 +42,7 @@ _Reader = Callable[[Any, Any], Any]
 """A structuring hook: called with the JSON value and with the type, which ours know already."""
 _Writer = Callable[[Any], Any]
 
-_ABSENT_TAG: Final = {"resultType": "complete"}
+_ABSENT_TAG: Final = {"resultType": "complete", "mode": "form"}
 """Members that tell models apart and may be missing, and what that means."""
 
 _converter: Final = Converter(detailed_validation=True)
@@ -63,9 +64,9 @@ def structure(cls: types.UnionType, data: JSONValue, *, at: str = ...) -> Any: .
 def structure(cls: Any, data: JSONValue, *, at: str = "") -> Any:
     """Make a model of a decoded JSON value.
 
-    `cls` is a model, or a union of models that differ in their ``type`` or ``resultType``. `at`
-    is the path of `data` in its message (``"params"``), for the error text. The model shares the
-    JSON objects inside of `data` (arguments, metadata) and does not copy them.
+    `cls` is a model, or a union of models that differ in their ``type``, ``method``, ``mode`` or
+    ``resultType``. `at` is the path of `data` in its message (``"params"``), for the error text.
+    The model shares the JSON objects inside of `data` (arguments, metadata) and does not copy them.
 
     Raises `ModelError` if `data` does not fit.
     """
@@ -165,23 +166,37 @@ def _list_writer(type_: Any) -> _Writer:
 
 
 def _object_reader(type_: Any) -> _Reader:
-    """For objects that stay what they are; their values are checked unless they may be anything."""
+    """For objects without a model; one whose values may be anything stays what it is."""
     _, value_type = get_args(type_)
     read_value = None if value_type is Any else _converter.get_structure_hook(value_type)
 
     def read_object(value: Any, _: Any) -> JSONObject:
         if not isinstance(value, dict):
             raise Mismatch.of_kind("an object", value)
-        if read_value is not None:
-            for name, item in value.items():
-                try:
-                    read_value(item, value_type)
-                except Mismatch as error:
-                    error.add_note(IterableValidationNote("in an object", name, value_type))
-                    raise
-        return value
+        if read_value is None:
+            return value
+        items: JSONObject = {}
+        for name, item in value.items():
+            try:
+                items[name] = read_value(item, value_type)
+            except (ClassValidationError, Mismatch) as error:
+                error.add_note(IterableValidationNote("in an object", name, value_type))
+                raise
+        return items
 
     return read_object
+
+
+def _object_writer(type_: Any) -> _Writer:
+    _, value_type = get_args(type_)
+    write_value = _converter.get_unstructure_hook(value_type)
+    if write_value is identity:
+        return identity
+
+    def write_object(items: dict[str, Any]) -> JSONObject:
+        return {name: write_value(item) for name, item in items.items()}
+
+    return write_object
 
 
 # Models
@@ -270,6 +285,8 @@ def _union_reader(type_: Any) -> _Reader:
         read = _read_string_or_integer
     elif set(members) == {TextResourceContents, BlobResourceContents}:
         read = _resource_contents_reader()
+    elif any(get_origin(member) is list for member in members):
+        read = _one_or_list_reader(members)
     else:
         read = _tagged_union_reader(members)
     if len(members) == len(get_args(type_)):
@@ -282,10 +299,18 @@ def _union_reader(type_: Any) -> _Reader:
 
 
 def _union_writer(type_: Any) -> _Writer:
-    writers = [_converter.get_unstructure_hook(member) for member in get_args(type_)]
+    members = [member for member in get_args(type_) if member is not types.NoneType]
+    writers = [_converter.get_unstructure_hook(member) for member in members]
     if all(writer is identity for writer in writers):
         return identity
-    return _converter.unstructure  # by the class of the value
+    if len(writers) > 1:
+        return _converter.unstructure  # by the class of the value
+    (write,) = writers
+
+    def write_optional(value: Any) -> Any:
+        return None if value is None else write(value)
+
+    return write_optional
 
 
 def _tagged_union_reader(members: list[Any]) -> _Reader:
@@ -305,6 +330,22 @@ def _tagged_union_reader(members: list[Any]) -> _Reader:
         return read(value, _)
 
     return read_tagged_union
+
+
+def _one_or_list_reader(members: list[Any]) -> _Reader:
+    """For one model or a list of them."""
+    (list_type,) = (member for member in members if get_origin(member) is list)
+    read_list = _list_reader(list_type)
+    read_one = _tagged_union_reader([member for member in members if member is not list_type])
+
+    def read_one_or_list(value: Any, _: Any) -> Any:
+        if isinstance(value, list):
+            return read_list(value, _)
+        if isinstance(value, dict):
+            return read_one(value, _)
+        raise Mismatch.of_kind("an object or an array", value)
+
+    return read_one_or_list
 
 
 def _resource_contents_reader() -> _Reader:
@@ -329,7 +370,7 @@ def _has_origin(origin: Any) -> Callable[[Any], bool]:
 def _is_plain(type_: Any) -> bool:
     """Whether values of the type are written as they are."""
     return type_ in (Any, bool, dict, float, int, str, types.NoneType) or (
-        get_origin(type_) in (dict, Literal)
+        get_origin(type_) is Literal
     )
 
 
@@ -347,6 +388,7 @@ def _register_hooks(converter: Converter) -> None:
 
     converter.register_unstructure_hook_func(_is_plain, identity)
     converter.register_unstructure_hook_factory(_has_origin(list), _list_writer)
+    converter.register_unstructure_hook_factory(_has_origin(dict), _object_writer)
     converter.register_unstructure_hook_factory(_is_union, _union_writer)
     converter.register_unstructure_hook_factory(attrs.has, _model_writer)
     converter.register_unstructure_hook(UnknownContent, _write_unknown_content)

@@ -43,7 +43,10 @@ class ProgressNotificationParams:
 
 @define
 class LoggingMessageNotificationParams:
-    """Params of ``notifications/message``. `data` may be any JSON value, null too."""
+    """Params of ``notifications/message``. `data` may be any JSON value, null too.
+
+    The specification deprecates *Logging*: new servers write to standard error instead, or trace.
+    """
 
     level: LoggingLevel | str
     data: JSONValue

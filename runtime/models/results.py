@@ -14,6 +14,7 @@ from typing import Literal
 from attrs import define
 
 from .base import JSONObject
+from .input import InputRequest
 
 __all__ = ["InputRequiredResult", "Result"]
 
@@ -33,7 +34,7 @@ class InputRequiredResult:
     A server sets at least one of the two.
     """
 
-    input_requests: JSONObject | None = None
+    input_requests: dict[str, InputRequest] | None = None
     """Requests to the client, by keys that the server chose."""
     request_state: str | None = None
     """Opaque to the client, which sends it back unchanged."""
