@@ -186,6 +186,8 @@ class Call(Lifecycle):
             late=self.late,
             progress_reported=self._progress_count,
             progress_sent=0,
+            changes_sent=0,
+            changes_coalesced=0,
         )
         self._journal.add(self.record)
         self.wake()

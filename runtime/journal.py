@@ -28,14 +28,16 @@ logger = logging.getLogger("trio_mcp.journal")
 class Record:
     """One request, from its arrival to its end. Times are seconds on Trio's clock.
 
-    ``role`` is ``"server"`` for an exchange, ``"client"`` for a call. ``target`` is the name of the
-    tool, where there is one. ``peer`` is what the client calls itself, ``principal`` the name of
-    who it has proved to be, where the application asks for that. ``started_at`` is ``None`` if the
-    request ended before its handler began (for a call: before it began to go out). ``cleanup`` is
-    ``None`` unless the request was cancelled: ``"clean"``; ``"error"``, clean-up raised; ``"timed
-    out"``, a ``ctx.cleanup`` block ran into its limit; ``"abandoned"``, a thread ran on after its
-    window. ``late`` may grow after the end, when such a thread finishes. ``delivered`` is ``False``
-    for a claimed answer whose write failed, ``None`` where there was no answer.
+    ``role`` is ``"server"`` for an exchange, ``"client"`` for a call. ``target`` is what it is
+    about, if that has a name: the tool's, or what a subscription is for. ``peer`` is what the
+    client calls itself, ``principal`` the name of who it has proved to be, where the application
+    asks for that. ``started_at`` is ``None`` if the request ended before its handler began (for a
+    call: before it began to go out). ``cleanup`` is ``None`` unless the request was cancelled:
+    ``"clean"``; ``"error"``, clean-up raised; ``"timed out"``, a ``ctx.cleanup`` block ran into its
+    limit; ``"abandoned"``, a thread ran on after its window. ``late`` may grow after the end, when
+    such a thread finishes. ``delivered`` is ``False`` for a claimed answer whose write failed,
+    ``None`` where there was no answer. Changes are those of a subscription; one that was still to
+    be told when it came again is coalesced.
     """
 
     role: Literal["server", "client"]
@@ -62,6 +64,8 @@ class Record:
     late: tuple[LateOutcome, ...]
     progress_reported: int
     progress_sent: int
+    changes_sent: int
+    changes_coalesced: int
 
     @property
     def duration(self) -> float:

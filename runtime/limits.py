@@ -100,6 +100,10 @@ class Limits:
     progress_backlog: int = _count(100)
     """Updates of one call that wait for its owner, client side; the oldest is dropped."""
 
+    # Subscriptions
+    subscribed_resources: int = _count(1000)
+    """URIs of one ``subscriptions/listen`` request; with more it is refused with -32602."""
+
     # Lists
     page_size: int = _count(100)
     """Entries of one page of a list."""

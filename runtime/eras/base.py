@@ -53,3 +53,6 @@ class Era(Protocol):
 
     def encode_progress(self, token: RequestId, update: ProgressUpdate) -> bytes:
         """A progress notification."""
+
+    def encode_subscribed(self, subscription_id: RequestId, method: str, params: object) -> bytes:
+        """A notification of a subscription; ``params`` is a model."""

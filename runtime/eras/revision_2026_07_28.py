@@ -18,6 +18,7 @@ from ..models.base import (
     META_PROGRESS_TOKEN,
     META_PROTOCOL_VERSION,
     META_SERVER_INFO,
+    META_SUBSCRIPTION_ID,
     ClientCapabilities,
     Implementation,
 )
@@ -104,6 +105,11 @@ class Revision20260728:
         if update.message is not None:
             params["message"] = update.message
         return encode_notification("notifications/progress", params)
+
+    def encode_subscribed(self, subscription_id: RequestId, method: str, params: object) -> bytes:
+        data = unstructure(params)
+        data["_meta"] = {META_SUBSCRIPTION_ID: subscription_id}
+        return encode_notification(method, data)
 
 
 def client_meta(client_info: Implementation, capabilities: ClientCapabilities) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Servers and clients in which "protocol cancelled" and "work stopped" are the sam
 from .calls import ToolCall
 from .client import Client, Target, connect
 from .handlers.caching import CacheHint
+from .handlers.changes import Change, ChangeBus, LocalBus
 from .runtime.context import Context
 from .runtime.errors import (
     CallCancelled,
@@ -58,6 +59,8 @@ __all__ = [
     "CallToolResult",
     "CancelCause",
     "CancelSource",
+    "Change",
+    "ChangeBus",
     "Client",
     "ConnectionLost",
     "ContentBlock",
@@ -74,6 +77,7 @@ __all__ = [
     "LateOutcome",
     "Limits",
     "ListToolsResult",
+    "LocalBus",
     "Oversize",
     "Principal",
     "ProgressUpdate",

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 from .handlers.caching import CacheHint
+from .handlers.changes import Change, ChangeBus, ListKind
 from .handlers.pagination import Cursors
 from .handlers.registry import Registry
+from .handlers.subscriptions import Subscriptions
 from .handlers.tools import Tools, tool_failure
 from .runtime.dispatch import Dispatcher, Method
 from .runtime.models.base import (
@@ -16,6 +18,7 @@ from .runtime.models.base import (
     ServerCapabilities,
     ToolsCapability,
 )
+from .runtime.models.subscriptions import SubscriptionsListenRequestParams
 from .runtime.models.tools import CallToolRequestParams, ToolAnnotations
 
 __all__ = ["Features"]
@@ -31,9 +34,14 @@ class Features:
     added to it; tools always.
     """
 
-    def __init__(self, core: Dispatcher, cursors: Cursors, cache: CacheHint) -> None:
+    def __init__(
+        self, core: Dispatcher, cursors: Cursors, cache: CacheHint, bus: ChangeBus
+    ) -> None:
         self._core = core
         self._cursors = cursors
+        self._bus = bus
+        self._subscriptions = Subscriptions(core, self.capabilities)
+        bus.attach(self._subscriptions.deliver)
         self._tools = Tools(self._registry("tool", "tools", self._tools_changed), cache)
         core.methods.update(
             {
@@ -45,6 +53,9 @@ class Features:
                     recover=tool_failure,
                     mirrored=self._tools.mirrored,
                 ),
+                "subscriptions/listen": Method(
+                    SubscriptionsListenRequestParams, self._subscriptions.listen
+                ),
             }
         )
 
@@ -54,7 +65,7 @@ class Features:
 
     def capabilities(self) -> ServerCapabilities:
         """What clients are told that this server can do, as it is now."""
-        return ServerCapabilities(tools=ToolsCapability())
+        return ServerCapabilities(tools=ToolsCapability(list_changed=True))
 
     # Tools ----------------------------------------------------------------------------------------
 
@@ -127,7 +138,7 @@ class Features:
         self._tools.remove(name)
 
     def _tools_changed(self) -> None:
-        """Clients that listen are told."""
+        self._changed("tools")
 
     # Resources ------------------------------------------------------------------------------------
 
@@ -136,3 +147,20 @@ class Features:
     # Completions ----------------------------------------------------------------------------------
 
     # Changes --------------------------------------------------------------------------------------
+
+    def notify_resource_updated(self, uri: str) -> None:
+        """Tell the clients that listen for this URI that reading it gives something else now.
+
+        Call it after the change. Never waits, is no checkpoint, works the same in threads; if
+        nobody listens, nothing happens. A client that has not been told of one change to a resource
+        yet is told once for both. What is added or removed with the server's own methods needs no
+        such call: the lists' listeners are told.
+
+        Raises ``TypeError`` if ``uri`` is no string (specification: *Resources*, "Subscriptions").
+        """
+        self._bus.publish(Change("resource", uri))
+
+    def _changed(self, kind: ListKind) -> None:
+        """A list is another one now. What is added before the server serves is no change."""
+        if self._core.has_served:
+            self._bus.publish(Change(kind))

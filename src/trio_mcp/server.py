@@ -10,6 +10,7 @@ import trio
 
 from .features import Features
 from .handlers.caching import CacheHint
+from .handlers.changes import ChangeBus, LocalBus
 from .handlers.discovery import Discovery
 from .handlers.pagination import Cursors
 from .runtime.dispatch import Dispatcher, Method
@@ -44,6 +45,8 @@ class Server(Features):
     :param limits: every bound of the runtime.
     :param secret: seals cursors; without one they are good for this process only.
     :param cache: the caching hint of discovery and lists.
+    :param bus: carries changes to clients that listen, if not only this server's own; see
+        :class:`~trio_mcp.ChangeBus`.
 
     Serve it with one of the ``serve_*`` methods, or several at once. Cancelling the scope around
     one of them drains: requests in flight may finish within ``Limits.drain``, the rest is cancelled
@@ -62,6 +65,7 @@ class Server(Features):
         limits: Limits | None = None,
         secret: str | bytes | None = None,
         cache: CacheHint | None = None,
+        bus: ChangeBus | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -75,7 +79,7 @@ class Server(Features):
         )
         cache = cache if cache is not None else CacheHint()
         core = Dispatcher(name, Revision20260728(info, limits.id_length), limits)
-        super().__init__(core, Cursors(secret), cache)
+        super().__init__(core, Cursors(secret), cache, bus if bus is not None else LocalBus())
         discovery = Discovery([VERSION], self.capabilities, instructions, cache)
         core.methods["server/discover"] = Method(RequestParams, discovery.discover)
 

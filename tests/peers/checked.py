@@ -31,17 +31,33 @@ _REQUESTS = {
     "server/discover": "DiscoverRequest",
     "tools/list": "ListToolsRequest",
     "tools/call": "CallToolRequest",
+    "subscriptions/listen": "SubscriptionsListenRequest",
 }
 _ANSWERS = {
     "server/discover": "DiscoverResultResponse",
     "tools/list": "ListToolsResultResponse",
     "tools/call": "CallToolResultResponse",
+    "subscriptions/listen": "SubscriptionsListenResultResponse",
 }
 _COMPLETE = {
     "server/discover": "DiscoverResult",
     "tools/list": "ListToolsResult",
     "tools/call": "CallToolResult",
+    "subscriptions/listen": "SubscriptionsListenResult",
 }
+_SUBSCRIBED = {
+    "notifications/subscriptions/acknowledged": "SubscriptionsAcknowledgedNotification",
+    "notifications/tools/list_changed": "ToolListChangedNotification",
+    "notifications/prompts/list_changed": "PromptListChangedNotification",
+    "notifications/resources/list_changed": "ResourceListChangedNotification",
+    "notifications/resources/updated": "ResourceUpdatedNotification",
+}
+_FILTERED_BY = {
+    "notifications/tools/list_changed": "toolsListChanged",
+    "notifications/prompts/list_changed": "promptsListChanged",
+    "notifications/resources/list_changed": "resourcesListChanged",
+}
+_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 _ERRORS = {
     -32700: "ParseError",
     -32600: "InvalidRequestError",
@@ -103,6 +119,8 @@ class WireCheck:
         self._open: dict[tuple[type, Any], list[Message]] = {}
         self._cancelled: list[tuple[type, Any]] = []
         self._progress: dict[tuple[type, Any], float] = {}
+        self._granted: dict[tuple[type, Any], Message] = {}
+        self._left: list[tuple[type, Any]] = []
 
     # The client's lines -------------------------------------------------------------------------
 
@@ -151,6 +169,12 @@ class WireCheck:
 
     def _check_notification(self, message: Message) -> None:
         _require("id" not in message, "a server makes no requests", message)
+        if message["method"] in _SUBSCRIBED:
+            self._check_subscribed(message)
+            return
+        if message["method"] == "notifications/cancelled":
+            self._check_farewell(message)
+            return
         _require(message["method"] == "notifications/progress", "unasked for", message)
         check_schema("ProgressNotification", message)
         params = message["params"]
@@ -160,6 +184,38 @@ class WireCheck:
         before = self._progress.get(token, -math.inf)
         _require(progress > before, f"progress does not increase from {before}", message)
         self._progress[token] = progress
+
+    def _check_subscribed(self, message: Message) -> None:
+        """*Subscriptions*: the acknowledgement comes first, and nothing that was not asked for."""
+        method, params = message["method"], message["params"]
+        check_schema(_SUBSCRIBED[method], message)
+        key = _key(params["_meta"][_SUBSCRIPTION])
+        waiting = self._open.get(key, [])
+        _require(bool(waiting), "about no subscription in flight", message)
+        _require(waiting[0]["method"] == "subscriptions/listen", "about no subscription", message)
+        wanted = waiting[0]["params"]["notifications"]
+        if method == "notifications/subscriptions/acknowledged":
+            _require(key not in self._granted, "acknowledged twice", message)
+            granted = self._granted[key] = params["notifications"]
+            for name, value in granted.items():
+                _require(bool(wanted.get(name)) or value == [], f"{name} was not wanted", message)
+                if name == "resourceSubscriptions":
+                    _require(set(value) <= set(wanted[name]), "not these URIs", message)
+            return
+        _require(key in self._granted, "not acknowledged", message)
+        granted = self._granted[key]
+        if method == "notifications/resources/updated":
+            uris = granted.get("resourceSubscriptions", [])
+            _require(params["uri"] in uris, "this URI was not granted", message)
+        else:
+            _require(granted.get(_FILTERED_BY[method]) is True, "this was not granted", message)
+
+    def _check_farewell(self, message: Message) -> None:
+        """*Cancellation*: a server cancels subscriptions only, those that it has ended."""
+        check_schema("CancelledNotification", message)
+        key = _key(message["params"]["requestId"])
+        _require(key in self._left, "cancels what it has not ended", message)
+        self._left.remove(key)
 
     def _check_error(self, message: Message) -> None:
         check_schema("JSONRPCErrorResponse", message)
@@ -197,12 +253,18 @@ class WireCheck:
         else:
             _require(result["resultType"] == "input_required", "unknown resultType", message)
         check_schema("Implementation", result.get("_meta", {}).get(_SERVER_INFO))
+        if method == "subscriptions/listen":
+            ended = _key(result["_meta"][_SUBSCRIPTION])
+            _require(ended == _key(message["id"]), "ends another subscription", message)
+            _require(ended in self._left, "ended before it was acknowledged", message)
 
     def _answered(self, message: Message) -> Message:
         waiting = self._open.get(_key(message["id"]))
         if not waiting:
             raise WireViolation(f"nobody waits for this answer: {str(message)[:500]}")
         request = waiting.pop(0)
+        if self._granted.pop(_key(message["id"]), None) is not None:
+            self._left.append(_key(message["id"]))
         token = _token_of(request)
         if _is_id(token):
             self._progress.pop(_key(token), None)
