@@ -175,7 +175,7 @@ async def test_a_thousand_listeners_dropped_in_every_way_leave_nothing() -> None
             await process.wait()
         await until(lambda: len(subscriptions) == 0, PATIENCE)
         assert subscriptions._watching == {}
-        assert server._core.inflight == 0
+        await until(lambda: server._core.inflight == 0, PATIENCE)
         assert len(server.journal) == 1000
         assert {record.state.name for record in server.journal} == {"CANCELLED"}
         stay = [peer for site in sites for peer in await crowd(site, 1, 10)]
@@ -186,9 +186,10 @@ async def test_a_thousand_listeners_dropped_in_every_way_leave_nothing() -> None
             for handle in peer.handles:
                 assert "result" in await handle.answer()
             await peer.aclose()
-        for peer in [*stay, *(peer for peers, _ in crowds for peer in peers)]:
             assert all(handle.after == [] for handle in peer.handles)
-            await peer.aclose()
+        for peers, _ in crowds:
+            for peer in peers:
+                await peer.aclose()
     assert len(subscriptions) == 0
     assert subscriptions._watching == {}
     assert list(server.scopes().walk())[1:] == []
@@ -213,6 +214,11 @@ async def connect_narrow(port: int) -> trio.SocketStream:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     await sock.connect(("127.0.0.1", port))
     return trio.SocketStream(sock)
+
+
+def narrow(sock: trio.socket.SocketType) -> None:
+    """Make the send buffer small; what a listening socket accepts inherits that."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
 
 
 class Reader:
@@ -253,7 +259,7 @@ async def serve(kind: str, server: Offering, task_status: trio.TaskStatus[int]) 
         return
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     for listener in listeners:
-        listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        narrow(listener.socket)
     task_status.started(listeners[0].socket.getsockname()[1])
     await trio.serve_listeners(server.serve_stream, listeners)
 
@@ -272,6 +278,9 @@ async def test_ten_thousand_changes_reach_99_listeners_beside_one_that_never_rea
         await deaf.send_all(opening(kind))
         await until(lambda: len(subscriptions) == 1)
         (ignored,) = subscriptions._live
+        if kind == "http":
+            (connection,) = server._core.connections
+            narrow(connection._stream.socket)  # type: ignore[attr-defined]
         for reader in readers:
             nursery.start_soon(reader.listen, kind, port)
         for reader in readers:
