@@ -213,8 +213,8 @@ def _check_all_told(asked: list[set[int]], wire: ScriptedWire) -> None:
     for who, chosen in enumerate(asked):
         if ("registered", who) not in log:
             continue
-        begun = log.index(("registered", who))
         own = [(n, m) for n, (what, m) in enumerate(log) if what == "written" and _about(who, m)]
+        begun = min([log.index(("registered", who)), *(n for n, _ in own)])
         if not any("result" in message for _, message in own):
             assert any(w == "read" and _about(who, m) and "id" not in m for w, m in log)
             continue

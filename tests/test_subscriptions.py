@@ -7,7 +7,10 @@ Crowds of listeners are in ``test_subscription_crowds``, races in ``test_subscri
 
 from __future__ import annotations
 
+import tempfile
 import threading
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -15,9 +18,10 @@ import msgspec
 import pytest
 import trio
 import trio.testing
+from hypercorn.trio import serve
 from tests.peers.channel_wires import Memory, Stdio, Tcp, WebSocket
 from tests.peers.checked import checked_client
-from tests.peers.http_wires import HypercornHttp1, HypercornHttp2, NativeHttp
+from tests.peers.http_wires import Hypercorn, HypercornHttp1, HypercornHttp2, NativeHttp
 from tests.peers.observed_server import Offering
 from tests.peers.raw import cancel, raw_client, request, same_id, until
 from tests.peers.wires import AUTO, Handle, Message, Peer, Site, serving
@@ -25,7 +29,9 @@ from tests.test_races import ScriptedWire
 
 from trio_mcp import Change, ErrorCode, Limits, LocalBus, Server
 from trio_mcp.handlers.changes import Deliver
+from trio_mcp.runtime.jsonrpc import Request
 from trio_mcp.transports.channel import BATCH
+from trio_mcp.transports.serving import ServerConnection
 
 WIRES: list[type[Site]] = [
     Stdio,
@@ -199,6 +205,65 @@ async def test_others_finish_while_a_drain_has_ended_the_subscriptions(wire: typ
         await site.open_gate()
         assert "result" in await work.answer()
         assert work.farewell is None
+
+
+class Stopped(Hypercorn):
+    """Hypercorn that is stopped without a word to the application."""
+
+    async def _serve(self, task_status: trio.TaskStatus[int]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            config = self._config(Path(folder))
+            config.graceful_timeout = 0.1
+            async with trio.open_nursery() as nursery:
+                run = partial(
+                    serve,
+                    self.server.asgi(),  # type: ignore[arg-type]
+                    config,
+                    shutdown_trigger=self.stopping.wait,
+                    mode="asgi",
+                )
+                (bound,) = await nursery.start(run)
+                task_status.started(int(bound.rpartition(":")[2]))
+
+
+class StoppedHttp1(Stopped, HypercornHttp1):
+    pass
+
+
+class StoppedHttp2(Stopped, HypercornHttp2):
+    pass
+
+
+@pytest.mark.parametrize("kind", [StoppedHttp1, StoppedHttp2])
+async def test_hypercorn_that_is_stopped_ends_subscriptions_with_their_result(
+    kind: type[Site],
+) -> None:
+    """Over HTTP/2 it takes its own writer down first, and nothing gets through any more."""
+    async with serving(kind) as site:
+        peer = await site.connect()
+        handle = await listen(peer, EVERYTHING)
+        await site.shut_down()
+        if kind is StoppedHttp1:
+            assert "result" in await handle.answer()
+        await site.until(lambda sight: sight.listeners == 0)
+        record = await site.record_of(handle)
+        assert record["state"] == "COMPLETED"
+
+
+async def test_a_subscription_that_a_drain_meets_before_it_has_begun_ends_too() -> None:
+    server, wire = Offering("shop", version="1", limits=Limits(drain=3600)), ScriptedWire()
+    connection = ServerConnection(server._core, wire, None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connection.run)
+        await trio.testing.wait_all_tasks_blocked()
+        connection._on_message(
+            Request(1, "subscriptions/listen", request(1, "", {"notifications": {}})["params"]), 0.0
+        )
+        for exchange in connection._exchanges.values():
+            exchange.drain()  # its task has been started, and not run yet
+        await trio.testing.wait_all_tasks_blocked()
+        assert [m.get("id") for m in written(wire)] == [None, 1, None]
+        wire.hang_up()
 
 
 async def test_what_cannot_be_a_filter_is_refused(wire: type[Site]) -> None:
