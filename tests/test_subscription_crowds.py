@@ -19,7 +19,7 @@ import pytest
 import trio
 import trustme
 from tests.peers.channel_wires import LinePeer, Tcp, WebSocket
-from tests.peers.http_wires import Http1Peer, HypercornHttp1, HypercornHttp2, NativeHttp
+from tests.peers.http_wires import Http1Peer, HttpPeer, HypercornHttp1, HypercornHttp2, NativeHttp
 from tests.peers.limited_server import ROOT, environment
 from tests.peers.observed_server import Observed, Offering
 from tests.peers.raw import lines, request, until
@@ -185,6 +185,9 @@ async def test_a_thousand_listeners_dropped_in_every_way_leave_nothing() -> None
         for peer in stay:
             for handle in peer.handles:
                 assert "result" in await handle.answer()
+                if isinstance(peer, HttpPeer):
+                    with trio.fail_after(PATIENCE):
+                        await handle.over.wait()
             await peer.aclose()
             assert all(handle.after == [] for handle in peer.handles)
         for peers, _ in crowds:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from tests.peers.checked import checked_client
 from tests.peers.http_wires import Hypercorn, HypercornHttp1, HypercornHttp2, NativeHttp
 from tests.peers.observed_server import Offering
 from tests.peers.raw import cancel, raw_client, request, same_id, until
-from tests.peers.wires import AUTO, Handle, Message, Peer, Site, serving
+from tests.peers.wires import AUTO, PATIENCE, Handle, Message, Peer, Site, serving
 from tests.test_races import ScriptedWire
 
 from trio_mcp import Change, ErrorCode, Limits, LocalBus, Server
@@ -66,6 +67,15 @@ async def listen(peer: Peer, wanted: Message, request_id: Any = AUTO) -> Handle:
     handle = await peer.start("subscriptions/listen", params, request_id=request_id)
     assert (await handle.notified())[0]["method"] == ACKNOWLEDGED
     return handle
+
+
+async def end_of(handle: Handle) -> Message:
+    """The answer, and the end of its stream where it has one for itself."""
+    answer = await handle.answer()
+    if handle.peer.site.name not in CHANNELS:
+        with trio.fail_after(PATIENCE):
+            await handle.over.wait()
+    return answer
 
 
 def granted(handle: Handle) -> Message:
@@ -180,7 +190,7 @@ async def test_a_drain_ends_subscriptions_at_once_with_their_result(wire: type[S
         await peer.ask("touch", uris=["shop://a"])
         await site.shut_down()
         for handle in handles:
-            result = (await handle.answer())["result"]
+            result = (await end_of(handle))["result"]
             assert same_id(result["_meta"][SUBSCRIPTION], handle.id)
             assert result["resultType"] == "complete"
             assert told(handle.notifications) == ["shop://a"]
@@ -200,7 +210,7 @@ async def test_others_finish_while_a_drain_has_ended_the_subscriptions(wire: typ
         work = await peer.call("gated", label="work")
         await site.begun("work")
         await site.shut_down()
-        await handle.answer()
+        await end_of(handle)
         assert not work.answered
         await site.open_gate()
         assert "result" in await work.answer()
@@ -244,7 +254,7 @@ async def test_hypercorn_that_is_stopped_ends_subscriptions_with_their_result(
         handle = await listen(peer, EVERYTHING)
         await site.shut_down()
         if kind is StoppedHttp1:
-            assert "result" in await handle.answer()
+            assert "result" in await end_of(handle)
         await site.until(lambda sight: sight.listeners == 0)
         record = await site.record_of(handle)
         assert record["state"] == "COMPLETED"
@@ -385,6 +395,33 @@ async def test_changes_to_a_peer_that_does_not_read_wait_once_each_in_their_orde
         wire.hang_up()
     for record in server.journal:
         assert (record.changes_sent, record.changes_coalesced) == (5, 4 * 999)
+
+
+class HastyWire(ScriptedWire):
+    """Something changes in the very moment in which an acknowledgement goes out."""
+
+    def __init__(self, server: Offering) -> None:
+        super().__init__()
+        self._server = server
+
+    async def send(self, frames: list[bytes], moved: Callable[[], None]) -> None:
+        if any(ACKNOWLEDGED.encode() in frame for frame in frames):
+            self._server._changed("tools")
+        await super().send(frames, moved)
+
+
+async def test_what_changes_as_the_acknowledgement_goes_out_is_told() -> None:
+    server = Offering("shop", version="1")
+    wire = HastyWire(server)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve_wire, wire)
+        for request_id in range(20):
+            params = {"notifications": {"toolsListChanged": True}}
+            wire.feed(request(request_id, "subscriptions/listen", params))
+            await trio.testing.wait_all_tasks_blocked()
+            newest = [m for m in written(wire) if m["params"]["_meta"][SUBSCRIPTION] == request_id]
+            assert told(newest) == ["tools"]
+        wire.hang_up()
 
 
 async def test_listeners_with_much_to_hear_take_turns_with_each_other_and_with_answers() -> None:
