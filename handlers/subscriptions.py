@@ -38,6 +38,10 @@ _LIST_CHANGED: Final = {
     "resources": "notifications/resources/list_changed",
 }
 
+_CHANGE_BYTES: Final = 600
+"""About what it takes to watch for one change: its entry in the registry and, at times, among what
+is pending."""
+
 
 class Subscriptions:
     """The live subscriptions of one server, by what they are for.
@@ -66,6 +70,7 @@ class Subscriptions:
         exchange = exchange_of(ctx)
         granted = self._grant(params.notifications)
         subscription = Subscription(exchange, granted)
+        exchange.hold(len(subscription.changes) * _CHANGE_BYTES)
         exchange.target = _label(granted)
         # From the acknowledgement to the registration nothing is awaited: no change is lost.
         subscription.acknowledge()

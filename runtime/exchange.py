@@ -65,6 +65,9 @@ class Peer(Protocol):
 
     label: str
 
+    def hold(self, size: int) -> ProtocolError | None:
+        """Count bytes that a request keeps in memory, beyond its own; or why it may not."""
+
     def forget(self, exchange: Exchange) -> None:
         """The exchange is over: its id may be used again."""
 
@@ -102,6 +105,7 @@ class Exchange(Lifecycle):
         "endless",
         "era",
         "error_code",
+        "held",
         "key",
         "logs",
         "metadata",
@@ -145,6 +149,7 @@ class Exchange(Lifecycle):
         self.logs: LogReporter | None = None
         self.round: Round | None = None
         self.error_code: int | None = None
+        self.held = 0
         self.cleanups = 0
         self.cleanup_outcome: str | None = None
         self.work: tuple[ThreadWork, ...] = ()
@@ -295,6 +300,14 @@ class Exchange(Lifecycle):
     def answered(self) -> bool:
         """Whether its answer has begun to go out."""
         return self._answered
+
+    def hold(self, size: int) -> None:
+        """Count ``size`` bytes that this request keeps in memory against its connection, until it
+        ends. Raises OVERLOADED if these are too many."""
+        refusal = self.peer.hold(size)
+        if refusal is not None:
+            raise refusal
+        self.held += size
 
     @property
     def speaking(self) -> bool:

@@ -734,3 +734,22 @@ async def test_the_scope_tree_shows_what_is_listened_for() -> None:
             "subscriptions/listen nothing",
             "subscriptions/listen 1 URI",
         ]
+
+
+async def test_invariant_9_what_a_subscription_remembers_counts_against_its_connection() -> None:
+    server = Offering("shop", version="1", limits=Limits(bytes_per_connection=1_000_000))
+    uris = [f"a:{number}" for number in range(1000)]
+    wanted = {"notifications": {"resourceSubscriptions": uris}}
+    async with checked_client(server) as peer:
+        await peer.send(request(1, "subscriptions/listen", wanted))
+        assert (await peer.receive())["method"] == "notifications/subscriptions/acknowledged"
+        await peer.send(request(2, "subscriptions/listen", wanted))
+        error = (await peer.answer(2))["error"]
+        assert error["code"] == ErrorCode.OVERLOADED
+        assert error["data"]["retryAfterMs"] > 0
+        await peer.send(cancel(1))
+        await until(lambda: not server._subscriptions)
+        await peer.send(request(3, "subscriptions/listen", wanted))
+        assert (await peer.receive())["method"] == "notifications/subscriptions/acknowledged"
+        await peer.send(cancel(3))
+    assert len(server._subscriptions) == 0

@@ -224,15 +224,17 @@ class ServerConnection:
             error = core.shutting_down()
         if error is None and len(self._exchanges) >= limits.exchanges_per_connection:
             error = core.overloaded("this connection", limits.exchanges_per_connection)
-        if (
-            error is None
-            and self._request_bytes + self._channel.queued_bytes + request.size
-            > limits.bytes_per_connection
-        ):
-            error = core.overloaded("this connection", limits.bytes_per_connection)
+        if error is None:
+            error = self._overloaded_by(request.size)
         if error is not None:
             error.request_id = request.id
         return error
+
+    def _overloaded_by(self, size: int) -> ProtocolError | None:
+        bound = self._core.limits.bytes_per_connection
+        if self._request_bytes + self._channel.queued_bytes + size > bound:
+            return self._core.overloaded("this connection", bound)
+        return None
 
     def _refuse(self, error: ProtocolError) -> None:
         if self._channel.refused_bytes > self._core.limits.bytes_per_connection:
@@ -255,9 +257,15 @@ class ServerConnection:
             self._channel.put(_Farewell(exchange, self._refusals))
         self._note_change()
 
+    def hold(self, size: int) -> ProtocolError | None:
+        refusal = self._overloaded_by(size)
+        if refusal is None:
+            self._request_bytes += size
+        return refusal
+
     def forget(self, exchange: Exchange) -> None:
         del self._exchanges[id_key(exchange.request.id)]
-        self._request_bytes -= exchange.request.size
+        self._request_bytes -= exchange.request.size + exchange.held
         self._core.close()
         self._note_change()
 

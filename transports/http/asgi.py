@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 import trio
 
+from ...runtime.errors import ProtocolError
 from ...runtime.exchange import Exchange
 from ...runtime.groups import leaf_of
 from ...runtime.lifecycle import CancelSource
@@ -391,6 +392,9 @@ class _Request:
         return self._lost is None
 
     # What the exchange and the scope tree ask (Peer, Connection) ----------------------------------
+
+    def hold(self, size: int) -> ProtocolError | None:
+        return None  # one request at a time, which has bounds of its own
 
     def forget(self, exchange: Exchange) -> None:
         self._service.core.close()

@@ -12,6 +12,7 @@ from typing import Final
 
 import trio
 
+from ...runtime.errors import ProtocolError
 from ...runtime.exchange import Exchange
 from ...runtime.lifecycle import CancelSource
 from ...runtime.principal import Principal
@@ -359,6 +360,9 @@ class HttpConnection:
         return True
 
     # What the exchange and the scope tree ask (Peer, Connection) ----------------------------------
+
+    def hold(self, size: int) -> ProtocolError | None:
+        return None  # one request at a time, which has bounds of its own
 
     def forget(self, exchange: Exchange) -> None:
         self._service.core.close()
