@@ -42,8 +42,8 @@ class Limits:
     exchanges_per_connection: int = _count(16_384)
     """Requests in flight on one connection; one more is answered OVERLOADED."""
     bytes_per_connection: int = _count(64 * 1024 * 1024)
-    """Bytes of requests in flight plus answers not yet written; over it, new requests are answered
-    OVERLOADED. So a connection holds at most that, and the results of handlers already running."""
+    """Bytes of requests in flight, about what subscriptions remember, and answers not yet written;
+    over it, new requests are answered OVERLOADED. So a connection holds at most that, and the results of handlers already running."""
     exchanges: int = _count(65_536)
     """Requests in flight on a whole server; one more is answered OVERLOADED."""
     retry_after: float = _bound(1.0)
@@ -113,6 +113,9 @@ class Limits:
     """Most schemas in it that may look at one value, its references expanded."""
     value_depth: int = _count(200)
     """Most levels of arguments and results that such a schema is for."""
+    # Subscriptions
+    subscribed_resources: int = _count(1000)
+    """URIs of one ``subscriptions/listen`` request; with more it is refused with -32602."""
 
     # Lists
     page_size: int = _count(100)

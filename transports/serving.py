@@ -20,6 +20,7 @@ from ..runtime.jsonrpc import (
     Request,
     RequestId,
     encode_error,
+    encode_notification,
     id_key,
     is_request_id,
 )
@@ -130,6 +131,8 @@ class ServerConnection:
         limits = self._core.limits
         self._draining = True
         self._channel.shorten_stall(limits.drain)
+        for exchange in list(self._exchanges.values()):
+            exchange.drain()
         with trio.move_on_after(limits.drain):
             await self._until_idle()
         self._cancel_all(CancelSource.SHUTDOWN)
@@ -221,15 +224,17 @@ class ServerConnection:
             error = core.shutting_down()
         if error is None and len(self._exchanges) >= limits.exchanges_per_connection:
             error = core.overloaded("this connection", limits.exchanges_per_connection)
-        if (
-            error is None
-            and self._request_bytes + self._channel.queued_bytes + request.size
-            > limits.bytes_per_connection
-        ):
-            error = core.overloaded("this connection", limits.bytes_per_connection)
+        if error is None:
+            error = self._overloaded_by(request.size)
         if error is not None:
             error.request_id = request.id
         return error
+
+    def _overloaded_by(self, size: int) -> ProtocolError | None:
+        bound = self._core.limits.bytes_per_connection
+        if self._request_bytes + self._channel.queued_bytes + size > bound:
+            return self._core.overloaded("this connection", bound)
+        return None
 
     def _refuse(self, error: ProtocolError) -> None:
         if self._channel.refused_bytes > self._core.limits.bytes_per_connection:
@@ -248,11 +253,19 @@ class ServerConnection:
 
     def finish(self, exchange: Exchange) -> None:
         self._channel.put(exchange)
+        if exchange.endless:
+            self._channel.put(_Farewell(exchange, self._refusals))
         self._note_change()
+
+    def hold(self, size: int) -> ProtocolError | None:
+        refusal = self._overloaded_by(size)
+        if refusal is None:
+            self._request_bytes += size
+        return refusal
 
     def forget(self, exchange: Exchange) -> None:
         del self._exchanges[id_key(exchange.request.id)]
-        self._request_bytes -= exchange.request.size
+        self._request_bytes -= exchange.request.size + exchange.held
         self._core.close()
         self._note_change()
 
@@ -286,6 +299,22 @@ class _Refusal(Bare):
         if not same:
             del self._waiting[self._key]
         return super().take()
+
+
+class _Farewell(_Refusal):
+    """Tells that what has no end of its own is over, once its answer has gone out (specification:
+    *Cancellation*). A cancellation that comes in time drops it, too."""
+
+    def __init__(self, exchange: Exchange, waiting: dict[str, deque[_Refusal]]) -> None:
+        request_id = exchange.request.id
+        params = {"requestId": request_id, "reason": "Ended by the server"}
+        frame = encode_notification("notifications/cancelled", params)
+        super().__init__(frame, request_id, waiting)
+        self._exchange = exchange
+
+    def take(self) -> bytes | None:
+        frame = super().take()
+        return frame if self._exchange.answered else None
 
 
 def _duplicate(request_id: RequestId | None, message: str) -> ProtocolError:

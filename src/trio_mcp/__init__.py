@@ -6,6 +6,7 @@ Servers and clients in which "protocol cancelled" and "work stopped" are the sam
 from .calls import ToolCall
 from .client import Client, Target, connect
 from .handlers.caching import CacheHint
+from .handlers.changes import Change, ChangeBus, LocalBus
 from .handlers.results import ToolResult
 from .handlers.schema.type_hints import McpHeader
 from .runtime.context import Context
@@ -73,6 +74,8 @@ __all__ = [
     "CallToolResult",
     "CancelCause",
     "CancelSource",
+    "Change",
+    "ChangeBus",
     "Client",
     "Completion",
     "ConnectionLost",
@@ -97,6 +100,7 @@ __all__ = [
     "ListResourceTemplatesResult",
     "ListResourcesResult",
     "ListToolsResult",
+    "LocalBus",
     "McpHeader",
     "Oversize",
     "Principal",

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 import trio
 
+from ...runtime.errors import ProtocolError
 from ...runtime.exchange import Exchange
 from ...runtime.groups import leaf_of
 from ...runtime.lifecycle import CancelSource
@@ -239,7 +240,8 @@ class _Request:
             if not self._answered:
                 self._stopped = True
                 self.drain()
-                self.shut_down()
+                if self._exchange is None or not self._exchange.endless:  # which ends by itself
+                    self.shut_down()
             raise
         self._end(CancelSource.DISCONNECT)
         if message["type"] != "http.disconnect":
@@ -263,6 +265,8 @@ class _Request:
 
     def drain(self) -> None:
         self._draining = True
+        if self._exchange is not None:
+            self._exchange.drain()
         if self._sending is not None:
             soon = trio.current_time() + self._limits.drain
             self._sending.deadline = min(self._sending.deadline, soon)
@@ -388,6 +392,9 @@ class _Request:
         return self._lost is None
 
     # What the exchange and the scope tree ask (Peer, Connection) ----------------------------------
+
+    def hold(self, size: int) -> ProtocolError | None:
+        return None  # one request at a time, which has bounds of its own
 
     def forget(self, exchange: Exchange) -> None:
         self._service.core.close()

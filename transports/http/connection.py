@@ -12,6 +12,7 @@ from typing import Final
 
 import trio
 
+from ...runtime.errors import ProtocolError
 from ...runtime.exchange import Exchange
 from ...runtime.lifecycle import CancelSource
 from ...runtime.principal import Principal
@@ -81,6 +82,8 @@ class HttpConnection:
         """Serve what is being served, nothing more; a request that is just coming is refused."""
         self._draining = True
         self._expecting = self._incoming.stage is not None
+        if self._current is not None:
+            self._current.drain()
         if self._sending is not None:
             soon = trio.current_time() + self._limits.drain
             self._sending.deadline = min(self._sending.deadline, soon)
@@ -357,6 +360,9 @@ class HttpConnection:
         return True
 
     # What the exchange and the scope tree ask (Peer, Connection) ----------------------------------
+
+    def hold(self, size: int) -> ProtocolError | None:
+        return None  # one request at a time, which has bounds of its own
 
     def forget(self, exchange: Exchange) -> None:
         self._service.core.close()
