@@ -22,7 +22,7 @@ from .outcomes import of_a_server, report
 from .scenarios import CLIENT, REVISION
 from .server import build
 from .suite import Suite, install
-from .witness import testify
+from .witness import examine
 
 __all__ = ["main"]
 
@@ -71,7 +71,7 @@ async def _run(suite: Suite, results: Path, only: str | None) -> int:
 async def _run_server(suite: Suite, carrier: str, results: Path) -> int:
     async with _served(carrier) as port, witnessed(port) as log:
         found = await suite.check_server(log.address, results)
-    return report(f"server, {carrier}", [*of_a_server(found), testify(log)])
+    return report(f"server, {carrier}", [*of_a_server(found), examine(log)])
 
 
 async def _run_client(suite: Suite, results: Path) -> int:

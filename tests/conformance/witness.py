@@ -12,14 +12,14 @@ from tests.peers.http_log import Connection, HttpLog, Said
 
 from .outcomes import Check, Outcome
 
-__all__ = ["testify"]
+__all__ = ["examine"]
 
 _NAME: Final = "our own witness"
 _REFUSED: Final = 403
 """Without a look at the request: the error names no id."""
 
 
-def testify(log: HttpLog) -> Outcome:
+def examine(log: HttpLog) -> Outcome:
     """One check for each request: what came back is valid by the official schema, belongs to this
     request, and was asked for. Nothing heard at all is no success."""
     checks = [check for connection in log.connections for check in _check_all(connection)]

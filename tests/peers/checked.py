@@ -214,7 +214,7 @@ class WireCheck:
 
     def _check_acknowledgement(self, message: Message) -> None:
         check_schema("SubscriptionsAcknowledgedNotification", message)
-        listen = _key(_meta_of(message)[_SUBSCRIPTION])
+        listen = _key(_meta_of(message).get(_SUBSCRIPTION))
         requests = self._open.get(listen, [])
         _require(bool(requests), "acknowledges no request in flight", message)
         _require(requests[0]["method"] == "subscriptions/listen", "acknowledges else", message)
@@ -229,7 +229,7 @@ class WireCheck:
     def _check_change(self, message: Message) -> None:
         definition, name = _CHANGES[message["method"]]
         check_schema(definition, message)
-        listen = _key(_meta_of(message)[_SUBSCRIPTION])
+        listen = _key(_meta_of(message).get(_SUBSCRIPTION))
         _require(listen in self._acknowledged, "before its acknowledgement, or after all", message)
         agreed = self._acknowledged[listen].get(name)
         asked = agreed is True if type(agreed) is not list else message["params"]["uri"] in agreed
@@ -307,7 +307,9 @@ class WireCheck:
         request = waiting.pop(0)
         listen = _key(message["id"])
         if self._acknowledged.pop(listen, None) is not None and "result" in message:
-            _require(_meta_of_result(message)[_SUBSCRIPTION] == listen[1], "whose end?", message)
+            _require(
+                _meta_of_result(message).get(_SUBSCRIPTION) == listen[1], "whose end?", message
+            )
             self._left.append(listen)
         token = _token_of(request)
         if _is_id(token):
