@@ -7,6 +7,7 @@ warnings, at what was skipped or at what has not run.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -89,7 +90,11 @@ def report(who: str, outcomes: Iterable[Outcome]) -> int:
         print(f"{verdict}  {outcome.scenario} ({len(outcome.checks)} checks)")
         for check in outcome.failures:
             why = check.error_message or check.description
-            print(f"        {check.status}: {check.id} ({check.name}): {why}")
+            print(_indented(f"{check.status}: {check.id} ({check.name}): {why}"))
         if outcome.trouble:
-            print("        " + outcome.trouble.strip().replace("\n", "\n        "))
+            print(_indented(outcome.trouble.strip()))
     return failed
+
+
+def _indented(text: str) -> str:
+    return textwrap.indent(text, "        ")
