@@ -126,11 +126,15 @@ async def test_prompts_are_served_and_told_from_the_first_one_on() -> None:
             error = (await ask(peer, method, **params))["error"]
             assert error["code"] == ErrorCode.METHOD_NOT_FOUND
         capabilities = (await ask(peer, "server/discover"))["result"]["capabilities"]
-        assert capabilities == {"tools": {}, "logging": {}}
+        assert capabilities == {"tools": {"listChanged": True}, "logging": {}}
 
         server.prompt(name="greet")(lambda: "Hello.")
         capabilities = (await ask(peer, "server/discover"))["result"]["capabilities"]
-        assert capabilities == {"tools": {}, "prompts": {}, "logging": {}}
+        assert capabilities == {
+            "tools": {"listChanged": True},
+            "prompts": {"listChanged": True},
+            "logging": {},
+        }
         assert texts(await get(peer, "greet")) == [("user", "Hello.")]
 
         server.remove_prompt("greet")

@@ -118,7 +118,10 @@ async def test_a_server_without_resources_has_no_such_methods_until_the_first_on
         assert (await refused(peer, "resources/read", uri="a:b"))["code"] == -32601
 
         server.add_resource("config://app", "on")
-        assert (await ask(peer, "server/discover"))["capabilities"]["resources"] == {}
+        assert (await ask(peer, "server/discover"))["capabilities"]["resources"] == {
+            "subscribe": True,
+            "listChanged": True,
+        }
         assert await pages(peer) == [["config://app"]]
         assert await pages(peer, "resources/templates/list") == [[]]
 
