@@ -4,7 +4,8 @@ Servers and clients in which "protocol cancelled" and "work stopped" are the sam
 """
 
 from .calls import ToolCall
-from .client import Client, Target, connect
+from .client import Client
+from .connecting import Target, connect
 from .handlers.caching import CacheHint
 from .runtime.context import Context
 from .runtime.errors import (
