@@ -6,7 +6,10 @@ Servers and clients in which "protocol cancelled" and "work stopped" are the sam
 from .calls import ToolCall
 from .client import Client
 from .connecting import Target, connect
+from .elicitation import Elicitation
 from .handlers.caching import CacheHint
+from .handlers.changes import Change
+from .logs import LogMessage
 from .runtime.context import Context
 from .runtime.errors import (
     CallCancelled,
@@ -25,6 +28,7 @@ from .runtime.journal import Journal, Record
 from .runtime.lifecycle import CancelCause, CancelSource, LateOutcome, State
 from .runtime.limits import Limits
 from .runtime.models.base import UNSET, Annotations, Icon, Implementation
+from .runtime.models.completion import Completion
 from .runtime.models.content import (
     AudioContent,
     BlobResourceContents,
@@ -37,11 +41,30 @@ from .runtime.models.content import (
     UnknownContent,
 )
 from .runtime.models.discovery import DiscoverResult
+from .runtime.models.elicitation import ElicitResult
+from .runtime.models.prompts import (
+    GetPromptResult,
+    ListPromptsResult,
+    Prompt,
+    PromptArgument,
+    PromptMessage,
+)
+from .runtime.models.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+)
+from .runtime.models.roots import Root
+from .runtime.models.sampling import CreateMessageRequestParams, CreateMessageResult
+from .runtime.models.subscriptions import SubscriptionFilter
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
 from .runtime.principal import Principal
 from .runtime.progress import ProgressUpdate
 from .runtime.scopes import Scope, ScopeKind
 from .server import Server
+from .subscriptions import Changes
 from .transports.framing import Frame, Oversize
 from .transports.http.authentication import Authenticate
 from .transports.http.message import RequestHead
@@ -59,14 +82,22 @@ __all__ = [
     "CallToolResult",
     "CancelCause",
     "CancelSource",
+    "Change",
+    "Changes",
     "Client",
+    "Completion",
     "ConnectionLost",
     "ContentBlock",
     "Context",
+    "CreateMessageRequestParams",
+    "CreateMessageResult",
     "DiscoverResult",
+    "ElicitResult",
+    "Elicitation",
     "EmbeddedResource",
     "ErrorCode",
     "Frame",
+    "GetPromptResult",
     "Icon",
     "ImageContent",
     "Implementation",
@@ -74,20 +105,32 @@ __all__ = [
     "Journal",
     "LateOutcome",
     "Limits",
+    "ListPromptsResult",
+    "ListResourceTemplatesResult",
+    "ListResourcesResult",
     "ListToolsResult",
+    "LogMessage",
     "Oversize",
     "Principal",
     "ProgressUpdate",
+    "Prompt",
+    "PromptArgument",
+    "PromptMessage",
     "ProtocolError",
     "ProtocolViolation",
+    "ReadResourceResult",
     "Record",
     "RequestHead",
+    "Resource",
     "ResourceLink",
+    "ResourceTemplate",
+    "Root",
     "Scope",
     "ScopeKind",
     "Server",
     "ServerError",
     "State",
+    "SubscriptionFilter",
     "Target",
     "TextContent",
     "TextResourceContents",

@@ -2,46 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, TypeVar
 
-from .calls import (
-    OnProgress,
-    PendingCall,
-    Timeouts,
-    ToolCall,
-    read_result,
-    read_tool_result,
-)
+from .answers import Answers
+from .calls import OnProgress, PendingCall, Timeouts, ToolCall, read_result
 from .pages import Pages
-from .runtime.eras.revision_2026_07_28 import VERSION, client_meta
-from .runtime.errors import (
-    CallTimeout,
-    ErrorCode,
-    IncompatibleServer,
-    ProtocolViolation,
-    ServerError,
-)
 from .runtime.journal import Journal
 from .runtime.limits import Limits
-from .runtime.models.base import META_SERVER_INFO, ClientCapabilities, Implementation
+from .runtime.models.base import META_SERVER_INFO, Implementation
+from .runtime.models.completion import (
+    CompleteResult,
+    Completion,
+    PromptReference,
+    ResourceTemplateReference,
+)
+from .runtime.models.converter import unstructure
 from .runtime.models.discovery import DiscoverResult
+from .runtime.models.prompts import GetPromptResult, ListPromptsResult, Prompt
+from .runtime.models.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+)
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool
+from .subscriptions import Changes, wanted_changes
 from .transports.calling import CallConnection
 
 __all__ = ["Client"]
 
-_NOT_OURS: Final = (400, 404, 405, 406, 415)
-"""HTTP statuses of servers that do not know this revision, without a JSON-RPC error."""
-
-_NOT_NOW: Final = (
-    ErrorCode.UNAUTHORIZED,
-    ErrorCode.SHUTTING_DOWN,
-    ErrorCode.OVERLOADED,
-    ErrorCode.INTERNAL_ERROR,
-)
-"""Errors that say nothing about revisions."""
+M = TypeVar("M")
 
 
 class Client:
@@ -51,21 +44,34 @@ class Client:
     Cancelling the Trio scope around any of them cancels the call: the server is told, the caller is
     released at once. ``server_info`` and ``discovered`` are what the server says about itself; they
     are not verified.
+
+    All that wait for an answer take ``timeout`` and ``max_timeout``, in seconds, instead of the
+    client's own (see :func:`.connecting.connect`), and raise :class:`~trio_mcp.ServerError`,
+    :class:`~trio_mcp.CallTimeout`, :class:`~trio_mcp.ConnectionLost`,
+    :class:`~trio_mcp.ProtocolViolation`; ``ValueError`` or ``TypeError`` for parameters that JSON
+    cannot hold. ``on_progress`` is called, and awaited if it is async, in the caller's task with
+    each update; what it raises cancels the call and comes out.
+
+    Where the server may ask for something before it answers (tools, prompts, resources), the
+    callbacks of :func:`.connecting.connect` run in the caller's task, too.
     """
 
     def __init__(
         self,
         connection: CallConnection,
-        info: Implementation,
+        meta: Mapping[str, Any],
         limits: Limits,
         timeouts: Timeouts,
+        answers: Answers,
     ) -> None:
+        """``meta`` is sent with every request."""
         self.server_info: Implementation | None = None
         self.discovered: DiscoverResult
         self._connection = connection
         self._limits = limits
         self._timeouts = timeouts
-        self._meta = client_meta(info, ClientCapabilities())
+        self._answers = answers
+        self._meta = meta
 
     # Tools ----------------------------------------------------------------------------------------
 
@@ -78,19 +84,9 @@ class Client:
         max_timeout: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> CallToolResult:
-        """Call a tool and wait for its result; a result with ``is_error`` is a result.
-
-        :param timeout, max_timeout: seconds, instead of the client's own; see
-            :func:`.connecting.connect`.
-        :param on_progress: called, and awaited if it is async, in this task with each update. What
-            it raises cancels the call and comes out of here.
-
-        Raises :class:`~trio_mcp.ServerError`, :class:`~trio_mcp.CallTimeout`,
-        :class:`~trio_mcp.ConnectionLost`, :class:`~trio_mcp.ProtocolViolation`; ``ValueError`` or
-        ``TypeError`` for arguments that JSON cannot hold.
-        """
+        """Call a tool and wait for its result; a result with ``is_error`` is a result."""
         pending = self._open_tool(name, arguments, self._timeouts.but(timeout, max_timeout))
-        return read_tool_result(await pending.finish(on_progress))
+        return read_result(CallToolResult, await pending.finish(on_progress), "tools/call")
 
     @asynccontextmanager
     async def start_tool(
@@ -109,33 +105,165 @@ class Client:
             pending.abandon("the caller left")
 
     def tools(self) -> AsyncIterator[Tool]:
-        """All tools of the server, page after page.
-
-        Raises :class:`~trio_mcp.ProtocolViolation` on a repeated cursor, or after ``Limits.pages``.
-        """
-
-        async def ask(cursor: str | None) -> tuple[list[Tool], str | None]:
-            page = await self.tools_page(cursor)
-            return page.tools, page.next_cursor
-
-        return Pages("tools/list", ask, self._limits.pages)
+        """All tools of the server, page after page; see :class:`.pages.Pages`."""
+        return Pages("tools/list", self.tools_page, lambda page: page.tools, self._limits.pages)
 
     async def tools_page(self, cursor: str | None = None) -> ListToolsResult:
         """One page of tools; ``cursor`` is ``next_cursor`` of the page before, opaque."""
-        params = {} if cursor is None else {"cursor": cursor}
-        result = await self._request("tools/list", params)
-        page: ListToolsResult = read_result(ListToolsResult, result, "tools/list")
-        return page
+        return await self._page("tools/list", cursor, ListToolsResult)
+
+    # Resources ------------------------------------------------------------------------------------
+
+    async def read_resource(
+        self,
+        uri: str,
+        *,
+        timeout: float | None = None,
+        max_timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ReadResourceResult:
+        """Read a resource. One that does not exist is a :class:`~trio_mcp.ServerError`, of code
+        -32602, or -32002 from older servers."""
+        params = {"uri": uri, "_meta": self._meta}
+        timeouts = self._timeouts.but(timeout, max_timeout)
+        pending = self._open("resources/read", uri, params, timeouts)
+        return read_result(ReadResourceResult, await pending.finish(on_progress), "resources/read")
+
+    def resources(self) -> AsyncIterator[Resource]:
+        """All resources that the server lists, page after page."""
+        return Pages(
+            "resources/list", self.resources_page, lambda page: page.resources, self._limits.pages
+        )
+
+    async def resources_page(self, cursor: str | None = None) -> ListResourcesResult:
+        """One page of resources, as :meth:`tools_page`."""
+        return await self._page("resources/list", cursor, ListResourcesResult)
+
+    def templates(self) -> AsyncIterator[ResourceTemplate]:
+        """All resource templates that the server lists, page after page."""
+        return Pages(
+            "resources/templates/list",
+            self.templates_page,
+            lambda page: page.resource_templates,
+            self._limits.pages,
+        )
+
+    async def templates_page(self, cursor: str | None = None) -> ListResourceTemplatesResult:
+        """One page of resource templates, as :meth:`tools_page`."""
+        return await self._page("resources/templates/list", cursor, ListResourceTemplatesResult)
+
+    # Prompts --------------------------------------------------------------------------------------
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+        max_timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> GetPromptResult:
+        """Get a prompt with its arguments, which are texts, filled in."""
+        params: dict[str, Any] = {"name": name, "_meta": self._meta}
+        if arguments is not None:
+            params["arguments"] = arguments
+        timeouts = self._timeouts.but(timeout, max_timeout)
+        pending = self._open("prompts/get", name, params, timeouts)
+        return read_result(GetPromptResult, await pending.finish(on_progress), "prompts/get")
+
+    def prompts(self) -> AsyncIterator[Prompt]:
+        """All prompts of the server, page after page."""
+        return Pages(
+            "prompts/list", self.prompts_page, lambda page: page.prompts, self._limits.pages
+        )
+
+    async def prompts_page(self, cursor: str | None = None) -> ListPromptsResult:
+        """One page of prompts, as :meth:`tools_page`."""
+        return await self._page("prompts/list", cursor, ListPromptsResult)
+
+    # Completions ----------------------------------------------------------------------------------
+
+    async def complete(
+        self,
+        *,
+        argument: str,
+        value: str,
+        prompt: str | None = None,
+        resource: str | None = None,
+        arguments: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        max_timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Completion:
+        """What an argument of a prompt, or a variable of a resource template, may be completed to.
+
+        :param argument, value: its name, and what was typed so far.
+        :param prompt, resource: the prompt's name, or the URI template; one of the two.
+        :param arguments: other arguments, as far as they are known.
+        """
+        if (prompt is None) is (resource is None):
+            raise TypeError("complete() wants prompt= or resource=, one of the two")
+        ref = (
+            PromptReference(prompt)
+            if prompt is not None
+            else ResourceTemplateReference(resource or "")
+        )
+        params: dict[str, Any] = {
+            "ref": unstructure(ref),
+            "argument": {"name": argument, "value": value},
+        }
+        if arguments is not None:
+            params["context"] = {"arguments": arguments}
+        timeouts = self._timeouts.but(timeout, max_timeout)
+        result = await self._ask(
+            "completion/complete", params, CompleteResult, timeouts, on_progress
+        )
+        return result.completion
+
+    # Changes --------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def listen(
+        self,
+        *,
+        tools: bool = False,
+        prompts: bool = False,
+        resources_list: bool = False,
+        resources: Sequence[str] = (),
+        timeout: float | None = None,
+    ) -> AsyncGenerator[Changes, None]:
+        """Hear of changes until the block is left, or the server ends it.
+
+        :param tools, prompts, resources_list: whether to hear that one of these lists changed.
+        :param resources: URIs of resources, to hear that they were updated.
+        :param timeout: seconds until the server has agreed; after that there is none.
+
+        The server may agree to less, see ``changes.agreed``. Raises what every call raises; a
+        server without subscriptions answers with a :class:`~trio_mcp.ServerError`. Leaving the
+        block tells the server, and does not wait.
+        """
+        wanted = wanted_changes(tools, prompts, resources_list, resources)
+        params = {"notifications": unstructure(wanted), "_meta": self._meta}
+        connection, limits = self._connection, self._limits
+        seconds = self._timeouts.idle if timeout is None else timeout
+        timeouts = Timeouts(seconds, seconds)
+        call = connection.open("subscriptions/listen", params)
+        pending = PendingCall(connection, call, timeouts, limits)
+        changes = Changes(pending, wanted, limits.changes_backlog)
+        try:
+            await changes.acknowledged()
+            yield changes
+        finally:
+            pending.abandon("the caller left")
 
     # The server -----------------------------------------------------------------------------------
 
-    async def discover(self) -> DiscoverResult:
+    async def discover(
+        self, *, timeout: float | None = None, max_timeout: float | None = None
+    ) -> DiscoverResult:
         """Ask the server again what it is and can do (specification: *Discovery*)."""
-        return await self._discover(self._timeouts)
-
-    async def _discover(self, timeouts: Timeouts) -> DiscoverResult:
-        result = await self._request("server/discover", {}, timeouts)
-        discovered: DiscoverResult = read_result(DiscoverResult, result, "server/discover")
+        timeouts = self._timeouts.but(timeout, max_timeout)
+        discovered = await self._ask("server/discover", {}, DiscoverResult, timeouts)
         self.discovered = discovered
         info = (discovered.meta or {}).get(META_SERVER_INFO)
         if info is not None:
@@ -167,63 +295,32 @@ class Client:
 
     # Inside ---------------------------------------------------------------------------------------
 
-    async def _find_out(self) -> None:
-        supported: tuple[str, ...]
-        limit = self._limits.connect
-        try:
-            discovered = await self._discover(Timeouts(idle=limit, total=limit))
-            supported = tuple(discovered.supported_versions)
-        except CallTimeout:
-            violation = self._connection.last_violation
-            raise IncompatibleServer(
-                f"the server did not answer server/discover within {limit:g} s; "
-                + (
-                    f"it sent {violation}"
-                    if violation is not None
-                    else f"it seems to be of a revision before {VERSION}, "
-                    "which this client does not speak"
-                )
-            ) from None
-        except ProtocolViolation as error:
-            if error.status not in _NOT_OURS:
-                raise
-            raise IncompatibleServer(
-                f"the server refused server/discover ({error}); there is no MCP endpoint at this "
-                f"address, or one of a revision before {VERSION}, which this client does not speak"
-            ) from error
-        except ServerError as error:
-            if error.code in _NOT_NOW:
-                raise
-            supported = _supported(error)
-            if error.code != ErrorCode.UNSUPPORTED_PROTOCOL_VERSION:
-                raise IncompatibleServer(
-                    f"the server refused server/discover ({error}); it may be of a revision "
-                    f"before {VERSION}, which this client does not speak"
-                ) from error
-        if VERSION not in supported:
-            raise IncompatibleServer(
-                f"the server speaks {', '.join(supported) or 'no revision it names'}; "
-                f"this client speaks {VERSION}",
-                supported,
-            )
-
     def _open_tool(
         self, name: str, arguments: Mapping[str, Any] | None, timeouts: Timeouts
     ) -> PendingCall:
         params: dict[str, Any] = {"name": name, "arguments": arguments or {}, "_meta": self._meta}
-        call = self._connection.open("tools/call", params, name)
-        return PendingCall(self._connection, call, timeouts)
+        return self._open("tools/call", name, params, timeouts)
 
-    async def _request(
-        self, method: str, params: Mapping[str, Any], timeouts: Timeouts | None = None
-    ) -> dict[str, Any]:
+    def _open(
+        self, method: str, target: str, params: Mapping[str, Any], timeouts: Timeouts
+    ) -> PendingCall:
+        """A call that may take several rounds."""
+        connection = self._connection
+        call = connection.open(method, params, target)
+        return PendingCall(connection, call, timeouts, self._limits, self._answers)
+
+    async def _ask(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        model: type[M],
+        timeouts: Timeouts,
+        on_progress: OnProgress | None = None,
+    ) -> M:
         call = self._connection.open(method, {**params, "_meta": self._meta})
-        return await PendingCall(self._connection, call, timeouts or self._timeouts).finish()
+        pending = PendingCall(self._connection, call, timeouts, self._limits)
+        return read_result(model, await pending.finish(on_progress), method)
 
-
-def _supported(error: ServerError) -> tuple[str, ...]:
-    data = error.data if isinstance(error.data, dict) else {}
-    supported = data.get("supported")
-    if not isinstance(supported, list):
-        return ()
-    return tuple(version for version in supported if isinstance(version, str))
+    async def _page(self, method: str, cursor: str | None, model: type[M]) -> M:
+        params = {} if cursor is None else {"cursor": cursor}
+        return await self._ask(method, params, model, self._timeouts)

@@ -5,21 +5,27 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import Final, TypeAlias, TypeGuard
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import attrs
 import trio
 
+from .answers import Answers, ElicitMode, OnElicit, OnRoots, OnSample
 from .calls import Timeouts
 from .client import Client
+from .discovery import find_out
+from .logs import OnLog, log_reader
+from .runtime.eras.revision_2026_07_28 import client_meta
 from .runtime.groups import leaf_of
 from .runtime.journal import Journal
 from .runtime.limits import Limits
-from .runtime.models.base import Implementation
+from .runtime.logs import check_level
+from .runtime.models.base import Implementation, LoggingLevel
+from .runtime.models.roots import Root
 from .server import Server
 from .transports.calling import CallConnection, ClientConnection
 from .transports.memory import memory_wire_pair
@@ -50,6 +56,13 @@ def connect(
     cwd: str | os.PathLike[str] | None = None,
     headers: Mapping[str, str] | None = None,
     ssl_context: ssl.SSLContext | None = None,
+    on_elicit: OnElicit | None = None,
+    elicit_modes: Iterable[ElicitMode] = ("form",),
+    on_sample: OnSample | None = None,
+    sample_tools: bool = False,
+    on_roots: OnRoots | Sequence[Root] | None = None,
+    on_log: OnLog | None = None,
+    log_level: LoggingLevel | None = None,
     limits: Limits | None = None,
 ) -> AbstractAsyncContextManager[Client]:
     """Connect to a server, find out what it is, and close the connection in bounded time.
@@ -65,6 +78,22 @@ def connect(
     :param headers: for an address: sent with every request, ``Authorization`` for one.
     :param ssl_context: for an address: instead of one that verifies the server's certificate
         against the authorities that the system trusts.
+    :param on_elicit: answers the server's questions to the user: called, and awaited if it is
+        async, with an :class:`~trio_mcp.Elicitation`, in the task that waits for the call.
+    :param elicit_modes: which questions the server may ask, ``"form"`` (the default), ``"url"`` or
+        both.
+    :param on_sample: answers requests to the client's model, in the same way: it is called with a
+        ``CreateMessageRequestParams`` and returns a ``CreateMessageResult``. With ``sample_tools``
+        the requests may have tools. Deprecated by the specification.
+    :param on_roots: the directories and files that servers are shown, a list of
+        :class:`~trio_mcp.Root` or what returns one. Deprecated by the specification.
+    :param on_log: called with each :class:`~trio_mcp.LogMessage`, at once, by the task that reads:
+        it must not block. What it raises is logged. Deprecated by the specification.
+    :param log_level: the least severe level of which there are messages, ``"info"`` if there is
+        ``on_log``.
+
+    What a callback but ``on_log`` raises cancels its call and comes out of it. Only what there is
+    a callback for is declared to the server, and nothing else is answered.
 
     Raises ``OSError`` if a command cannot be launched or a WebSocket not opened, ``ValueError`` for
     an address or headers that are none, :class:`~trio_mcp.IncompatibleServer` if the server does
@@ -77,33 +106,41 @@ def connect(
     timeouts = Timeouts(timeout, max_timeout)
     info = Implementation(name, version)
     limits = limits if limits is not None else Limits()
-    return _InOneTask(
-        _connected(target, info, timeouts, limits, _Options(env, cwd, headers, ssl_context))
-    )
+    answers = Answers(on_elicit, elicit_modes, on_sample, sample_tools, on_roots)
+    if on_log is None and log_level is not None:
+        raise ValueError("log_level needs on_log, which takes the messages")
+    level = check_level(log_level or "info") if on_log is not None else None
+    meta = client_meta(info, answers.capabilities, level)
+    reader = log_reader(on_log) if on_log is not None else None
+    options = _Options(env, cwd, headers, ssl_context, reader)
+    return _InOneTask(_connected(target, meta, timeouts, limits, answers, options))
 
 
 @attrs.frozen
 class _Options:
-    """What only some targets make use of."""
+    """What only some targets and connections make use of."""
 
     env: Mapping[str, str] | None
     cwd: str | os.PathLike[str] | None
     headers: Mapping[str, str] | None
     ssl_context: ssl.SSLContext | None
+    on_log: Callable[[dict[str, Any]], str | None] | None
 
 
 @asynccontextmanager
 async def _connected(
     target: Target,
-    info: Implementation,
+    meta: Mapping[str, Any],
     timeouts: Timeouts,
     limits: Limits,
+    answers: Answers,
     options: _Options,
 ) -> AsyncGenerator[Client, None]:
     journal = Journal(limits.journal_records, limits.journal_backlog)
     # Outside of the nursery, which would put what this raises into a group.
     connection, serve = await _open_connection(target, limits, journal, options)
-    client = Client(connection, info, limits, timeouts)
+    connection.on_log = options.on_log
+    client = Client(connection, meta, limits, timeouts, answers)
     failure: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -111,7 +148,7 @@ async def _connected(
                 nursery.start_soon(connection.run)
                 if serve is not None:
                     await nursery.start(serve)
-                await client._find_out()
+                await find_out(client, connection, limits.connect)
                 yield client
             except BaseException as raised:
                 failure = raised

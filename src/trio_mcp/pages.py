@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
@@ -12,6 +12,13 @@ from .runtime.errors import ProtocolViolation
 __all__ = ["Pages"]
 
 T = TypeVar("T")
+P = TypeVar("P", bound="Page")
+
+
+class Page(Protocol):
+    """One page of a list."""
+
+    next_cursor: str | None
 
 
 class Pages(Generic[T]):
@@ -19,8 +26,9 @@ class Pages(Generic[T]):
     no further.
 
     :param method: whose pages they are, for error messages.
-    :param ask: gets the entries of the page at a cursor, and the next cursor; ``None`` (and only
-        ``None``) is the first page, and the end. What cursors say is not looked into.
+    :param ask: gets the page at a cursor; ``None`` (and only ``None``) is the first one. What
+        cursors say is not looked into.
+    :param entries: of a page.
     :param limit: most pages, ``Limits.pages``.
 
     Raises what ``ask`` raises, and :class:`ProtocolViolation` on a repeated cursor or one page too
@@ -30,11 +38,13 @@ class Pages(Generic[T]):
     def __init__(
         self,
         method: str,
-        ask: Callable[[str | None], Awaitable[tuple[list[T], str | None]]],
+        ask: Callable[[str | None], Awaitable[P]],
+        entries: Callable[[P], list[T]],
         limit: int,
     ) -> None:
         self._method = method
-        self._ask = ask
+        self._ask: Callable[[str | None], Awaitable[Page]] = ask
+        self._entries_of: Callable[[Any], list[T]] = entries
         self._limit = limit
         self._left = limit
         self._entries: list[T] = []
@@ -57,12 +67,13 @@ class Pages(Generic[T]):
         if not self._left:
             raise ProtocolViolation(f"{self._method}: more than pages={self._limit} pages")
         self._left -= 1
-        entries, cursor = await self._ask(self._cursor)
+        page = await self._ask(self._cursor)
+        cursor = page.next_cursor
         if cursor is not None:
             if cursor in self._seen:
                 self._more = False
                 raise ProtocolViolation(f"{self._method}: the server gave the same cursor twice")
             self._seen.add(cursor)
-        self._entries = entries[::-1]
+        self._entries = self._entries_of(page)[::-1]
         self._cursor = cursor
         self._more = cursor is not None
