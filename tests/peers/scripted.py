@@ -20,7 +20,7 @@ import trio
 import trio.testing
 from tests.peers.checked import WireCheck
 
-from trio_mcp import Client, Limits, connect
+from trio_mcp import Client, connect
 
 __all__ = ["DISCOVERED", "Answer", "Error", "Script", "scripted"]
 
@@ -92,17 +92,16 @@ class Script:
 
 
 @asynccontextmanager
-async def scripted(
-    answer: Answer, *, limits: Limits | None = None
-) -> AsyncGenerator[tuple[Client, Script], None]:
-    """Our client, connected to a scripted server. What the block raises comes out as it is."""
+async def scripted(answer: Answer, **options: Any) -> AsyncGenerator[tuple[Client, Script], None]:
+    """Our client, connected to a scripted server; ``options`` are those of ``connect``. What the
+    block raises comes out as it is."""
     ours, theirs = trio.testing.memory_stream_pair()
     script = Script(answer, theirs)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(script.serve)
         try:
-            async with connect(ours, limits=limits) as client:
+            async with connect(ours, **options) as client:
                 yield client, script
         except Exception as raised:
             failure = raised
