@@ -48,7 +48,7 @@ Answer: TypeAlias = Callable[[dict[str, Any]], dict[str, Any] | Error | bytes | 
 class Script:
     """The scripted server, and what the client has sent to it."""
 
-    def __init__(self, answer: Answer, stream: trio.abc.Stream) -> None:
+    def __init__(self, answer: Answer, stream: trio.abc.HalfCloseableStream) -> None:
         self.check = WireCheck(strict_client=True)
         self._answer = answer
         self._stream = stream
@@ -65,6 +65,10 @@ class Script:
         """Send something unasked for."""
         line = message if isinstance(message, bytes) else msgspec.json.encode(message)
         await self._stream.send_all(line + b"\n")
+
+    async def end(self) -> None:
+        """Close this side: the connection ends."""
+        await self._stream.send_eof()
 
     async def serve(self) -> None:
         """Answer until the client closes its side."""
