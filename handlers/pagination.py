@@ -7,59 +7,41 @@ empty string is a cursor like any other: one that we never made.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import secrets
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from ..runtime.errors import ErrorCode, ProtocolError
-
-if TYPE_CHECKING:
-    from cryptography.fernet import Fernet
+from .sealing import Seal, Secret, SecretKeys
 
 __all__ = ["Cursors", "page_of"]
 
 E = TypeVar("E")
+P = TypeVar("P")
 
 
 class Cursors:
     """Seals and opens cursors. With a ``secret`` they survive a restart."""
 
-    def __init__(self, secret: str | bytes | None) -> None:
-        self._secret = secret.encode() if isinstance(secret, str) else secret
-        self._fernet: Fernet | None = None
+    def __init__(self, secret: Secret | None) -> None:
+        self._seal = Seal(SecretKeys(secret), "cursor")
 
-    def seal(self, name: str, place: int) -> str:
-        return self._box().encrypt(msgspec.json.encode((name, place))).decode()
+    def seal(self, name: str, place: Any) -> str:
+        return self._seal.close(msgspec.json.encode((name, place)), 0)
 
-    def open(self, name: str, cursor: str) -> int:
+    def open(self, name: str, cursor: str, kind: type[P]) -> P:
         """The place sealed for the list ``name``. Raises :class:`ProtocolError` -32602."""
-        from cryptography.fernet import InvalidToken
-
-        try:
-            sealed_name, place = msgspec.json.decode(
-                self._box().decrypt(cursor.encode()), type=tuple[str, int]
-            )
-        except (InvalidToken, msgspec.MsgspecError, UnicodeEncodeError):
-            sealed_name, place = None, 0
-        if sealed_name != name:
-            raise ProtocolError(
-                ErrorCode.INVALID_PARAMS,
-                "Invalid params: this cursor is not one of this list; start again without one",
-            )
-        return place
-
-    def _box(self) -> Fernet:
-        if self._fernet is None:
-            from cryptography.fernet import Fernet  # takes time to import, and few lists need it
-
-            key = hashlib.sha256(self._secret or secrets.token_bytes(32)).digest()
-            self._fernet = Fernet(base64.urlsafe_b64encode(key))
-        return self._fernet
+        opened = self._seal.open(cursor, None, 0)
+        if opened is not None:
+            sealed_name, sealed = msgspec.json.decode(opened, type=tuple[str, Any])
+            if sealed_name == name:
+                return msgspec.convert(sealed, kind)
+        raise ProtocolError(
+            ErrorCode.INVALID_PARAMS,
+            "Invalid params: this cursor is not one of this list; start again without one",
+        )
 
 
 def page_of(
@@ -71,7 +53,7 @@ def page_of(
     """
     start = 0
     if cursor is not None:
-        start = bisect_right(placed, cursors.open(name, cursor), key=_place)
+        start = bisect_right(placed, cursors.open(name, cursor, int), key=_place)
     page = placed[start : start + size]
     entries = [entry for _, entry in page]
     if start + size >= len(placed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
@@ -64,8 +65,17 @@ class Registry(Generic[E]):
         del self._entries[name]
         self._changed()
 
+    def after(self, place: int) -> list[tuple[int, E]]:
+        """The entries that were added after the one with this place, each with its own."""
+        placed = list(self._entries.values())
+        return placed[bisect_right(placed, place, key=_place_of) :]
+
     def page(self, cursor: str | None) -> tuple[list[E], str | None]:
         """One page, and the cursor of the next. Raises ``ProtocolError`` for a foreign cursor."""
         return page_of(
             list(self._entries.values()), self._list_name, cursor, self._page_size, self._cursors
         )
+
+
+def _place_of(placed: tuple[int, object]) -> int:
+    return placed[0]

@@ -11,8 +11,9 @@ import attrs
 from ..runtime.context import Context
 from ..runtime.errors import ErrorCode, ProtocolError, ToolError
 from ..runtime.jsonrpc import encode
+from ..runtime.limits import Limits
 from ..runtime.mirrored import MirroredParameter, mirrored_parameters
-from ..runtime.models.base import Icon, PaginatedRequestParams
+from ..runtime.models.base import UNSET, Icon, PaginatedRequestParams
 from ..runtime.models.converter import unstructure
 from ..runtime.models.tools import (
     CallToolRequestParams,
@@ -24,8 +25,22 @@ from ..runtime.models.tools import (
 from .caching import CacheHint
 from .functions import HandlerFunction
 from .registry import Registry
-from .results import UNSTRUCTURED, error_result, structured_result, unstructured_result
-from .schema.signature import FunctionSchema, InvalidArguments, NonFiniteOutput, inspect_function
+from .results import (
+    UNSTRUCTURED,
+    ToolResult,
+    error_result,
+    full_result,
+    structured_result,
+    unstructured_result,
+)
+from .schema.given import GivenSchema
+from .schema.signature import (
+    FunctionSchema,
+    InvalidArguments,
+    NonFiniteOutput,
+    OutputError,
+    inspect_function,
+)
 
 __all__ = ["RegisteredTool", "Tools", "tool_failure"]
 
@@ -45,9 +60,15 @@ class RegisteredTool:
 class Tools:
     """The tools of one server."""
 
-    def __init__(self, tools: Registry[RegisteredTool], cache: CacheHint) -> None:
+    def __init__(
+        self,
+        tools: Registry[RegisteredTool],
+        cache: CacheHint,
+        limits: Limits = Limits(),  # noqa: B008  (frozen)
+    ) -> None:
         self._tools = tools
         self._cache = cache
+        self._limits = limits
 
     def __len__(self) -> int:
         return len(self._tools)
@@ -61,7 +82,10 @@ class Tools:
         description: str | None = None,
         annotations: ToolAnnotations | None = None,
         icons: Sequence[Icon] | None = None,
+        meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
     ) -> RegisteredTool:
         """Add a function. Raises ``ValueError`` or ``TypeError`` for what cannot be a tool."""
         name = name if name is not None else getattr(function, "__name__", None)
@@ -69,7 +93,19 @@ class Tools:
             raise ValueError(
                 f"a tool's name is 1 to 128 of A-Z a-z 0-9 _ - . and {name!r} is not; pass name=…"
             )
-        schema = inspect_function(function, context_type=Context, unstructured_types=UNSTRUCTURED)
+        schema = inspect_function(
+            function,
+            context_type=Context,
+            unstructured_types=UNSTRUCTURED,
+            wrapper=ToolResult,
+            input_schema=self._given(input_schema, f"the input schema of tool {name!r}"),
+            output_schema=self._given(output_schema, f"the output schema of tool {name!r}"),
+            value_depth=self._limits.value_depth,
+        )
+        if schema.input_schema.get("type") != "object":
+            raise ValueError(
+                f'the input schema of tool {name!r} must say "type": "object": arguments are one'
+            )
         try:
             mirrored = mirrored_parameters(schema.input_schema)
         except ValueError as error:
@@ -82,6 +118,7 @@ class Tools:
             output_schema=schema.output_schema,
             annotations=annotations,
             icons=list(icons) if icons else None,
+            meta=dict(meta) if meta is not None else None,
         )
         try:
             encode(unstructure(definition))
@@ -94,6 +131,9 @@ class Tools:
         tool = RegisteredTool(definition, handler, schema, mirrored)
         self._tools.add(name, tool)
         return tool
+
+    def _given(self, schema: Mapping[str, Any] | None, what: str) -> GivenSchema | None:
+        return None if schema is None else GivenSchema.of(schema, what, self._limits)
 
     def remove(self, name: str) -> None:
         self._tools.remove(name)
@@ -127,14 +167,25 @@ class Tools:
         except InvalidArguments as error:
             return error_result(str(error))
         value = await tool.function.run(ctx, params.name, arguments)
-        if schema.output_schema is None:
-            return unstructured_result(value)
-        if isinstance(value, CallToolResult):
-            return value
         try:
+            if isinstance(value, ToolResult):
+                return _checked(value, schema)
+            if schema.output_schema is None:
+                return unstructured_result(value)
+            if isinstance(value, CallToolResult):
+                return value
             return structured_result(schema.structure_output(value))
         except NonFiniteOutput as error:
             raise ProtocolError(ErrorCode.INTERNAL_ERROR, str(error)) from None
+
+
+def _checked(result: ToolResult[Any], schema: FunctionSchema) -> CallToolResult:
+    value = result.structured_content
+    if value is not UNSET:
+        return full_result(result, schema.structure_output(value))
+    if schema.output_schema is not None and not result.is_error:
+        raise OutputError(schema.function, ["the result has no structured content"])
+    return full_result(result, UNSET)
 
 
 def tool_failure(error: BaseException) -> CallToolResult | None:

@@ -22,6 +22,7 @@ from .jsonrpc import RequestId, Response
 from .lifecycle import CancelCause, CancelSource, Lifecycle, State
 from .limits import Limits
 from .progress import ProgressUpdate
+from .tracing import GuardedCallSpan
 
 __all__ = ["Call"]
 
@@ -65,6 +66,8 @@ class Call(Lifecycle):
         self.heard_at = self.began_at
         self.record: Record | None = None
         self.changed = trio.Event()
+        self.trace_id: str | None = None
+        self.span: GuardedCallSpan | None = None
         self._frame = frame
         self._connection = connection
         self._journal = journal
@@ -189,9 +192,12 @@ class Call(Lifecycle):
         self.changed = trio.Event()
 
     def go_on_from(self, earlier: Call) -> None:
-        """Be the next round of a call: its owner has seen nothing of the change."""
+        """Be the next round of a call: its owner has seen nothing of the change, and its span goes
+        on."""
         self.updates = earlier.updates
         self.last_progress = earlier.last_progress
+        self.trace_id = earlier.trace_id
+        self.span, earlier.span = earlier.span, None
 
     def _end(self) -> None:
         self._forget(self)
@@ -223,9 +229,18 @@ class Call(Lifecycle):
             late=self.late,
             progress_reported=self._progress_count,
             progress_sent=0,
+            trace_id=self.trace_id,
         )
         self._journal.add(self.record)
+        if self.span is not None:
+            self.span.end(self.record, _failure_of(self._error))
         self.wake()
+
+
+def _failure_of(error: Exception | None) -> int | str | None:
+    if isinstance(error, ServerError):
+        return error.code
+    return None if error is None else type(error).__name__
 
 
 def _server_error(error: dict[str, Any]) -> ServerError:

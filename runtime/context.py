@@ -5,25 +5,37 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import trio
 
 from .lifecycle import CancelCause
 from .logs import check_level
 from .progress import check_progress
+from .questions import Elicit, Elicited, ElicitUrl, Question, Roots, Sample
+from .tracing import TraceContext, read_trace
 
 if TYPE_CHECKING:
     from .eras.base import RequestMetadata
     from .exchange import Exchange
-    from .models.base import ClientCapabilities, Implementation, LoggingLevel
+    from .models.base import ClientCapabilities, Implementation, JSONObject, LoggingLevel
+    from .models.roots import Root
+    from .models.sampling import (
+        CreateMessageResult,
+        ModelPreferences,
+        SamplingMessage,
+        ToolChoice,
+    )
+    from .models.tools import Tool
     from .principal import Principal
 
 __all__ = ["Context", "exchange_of"]
 
 logger = logging.getLogger("trio_mcp.handler")
+
+T = TypeVar("T")
 
 
 class Context:
@@ -125,6 +137,95 @@ class Context:
         """Logger ``trio_mcp.handler`` of the server's process; names the exchange in each line."""
         return _ExchangeLogger(logger, {"exchange": self._exchange.key})
 
+    # Asking the client --------------------------------------------------------------------------
+
+    async def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
+        """Ask the client several things at once: ``{"name": Elicit(…), "where": Roots()}``.
+
+        Returns the answers by the same keys. If one is missing, this raises
+        :class:`~trio_mcp.InputRequired`, which unwinds the handler and is no ``Exception``: the
+        request is answered with the questions, and when the client makes it again, the handler is
+        **run again from its beginning** and gets what has been answered so far. So what comes
+        before a question may happen several times. A key stands for one question of a request: ask
+        again under another one.
+
+        A checkpoint where it returns. If the request is cancelled, the questions are never sent. In
+        a plain ``def`` handler: ``trio.from_thread.run(ctx.ask, questions)``.
+
+        Raises ``ProtocolError`` -32021 if the client cannot be asked, see
+        :attr:`client_capabilities`, and -32602 if what it answered is none; ``ValueError`` or
+        ``TypeError`` for a question that is none, or two under one key; ``RuntimeError`` outside of
+        tools, prompts and resources (specification: *Multi Round-Trip Requests*).
+        """
+        answers = self._exchange.core.round_of(self._exchange).ask(questions)
+        await trio.lowlevel.checkpoint()
+        return answers
+
+    @overload
+    async def elicit(self, key: str, message: str, schema_type: type[T]) -> Elicited[T]: ...
+
+    @overload
+    async def elicit(
+        self, key: str, message: str, schema_type: Mapping[str, Any]
+    ) -> Elicited[dict[str, Any]]: ...
+
+    async def elicit(self, key: str, message: str, schema_type: Any) -> Any:
+        """Ask the user to fill in a form; see :class:`~trio_mcp.Elicit` and :meth:`ask`."""
+        return (await self.ask({key: Elicit(message, schema_type)}))[key]
+
+    async def elicit_url(self, key: str, message: str, url: str) -> Elicited[None]:
+        """Ask the user to visit a page; see :class:`~trio_mcp.ElicitUrl` and :meth:`ask`."""
+        answer: Elicited[None] = (await self.ask({key: ElicitUrl(message, url)}))[key]
+        return answer
+
+    async def sample(
+        self,
+        key: str,
+        messages: str | SamplingMessage | Sequence[SamplingMessage],
+        *,
+        max_tokens: int,
+        system_prompt: str | None = None,
+        model_preferences: ModelPreferences | None = None,
+        temperature: float | None = None,
+        stop_sequences: Sequence[str] | None = None,
+        tools: Sequence[Tool] | None = None,
+        tool_choice: ToolChoice | None = None,
+        include_context: Literal["none", "thisServer", "allServers"] | None = None,
+        metadata: JSONObject | None = None,
+    ) -> CreateMessageResult:
+        """Ask the client's model; see :class:`~trio_mcp.Sample` and :meth:`ask`.
+
+        Deprecated by the specification, and stays usable.
+        """
+        question = Sample(
+            messages,
+            max_tokens,
+            system_prompt=system_prompt,
+            model_preferences=model_preferences,
+            temperature=temperature,
+            stop_sequences=stop_sequences,
+            tools=tools,
+            tool_choice=tool_choice,
+            include_context=include_context,
+            metadata=metadata,
+        )
+        answer: CreateMessageResult = (await self.ask({key: question}))[key]
+        return answer
+
+    async def roots(self, key: str = "roots") -> list[Root]:
+        """Ask for the client's roots; see :class:`~trio_mcp.Roots` and :meth:`ask`.
+
+        Deprecated by the specification, and stays usable.
+        """
+        answer: list[Root] = (await self.ask({key: Roots()}))[key]
+        return answer
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the handler remembers from one round of this request to the next: a dict of JSON
+        values. It travels sealed through the client; see :meth:`ask`."""
+        return self._exchange.core.round_of(self._exchange).state
+
     # The request --------------------------------------------------------------------------------
 
     @property
@@ -144,6 +245,14 @@ class Context:
     def meta(self) -> Mapping[str, Any]:
         """The request's ``_meta`` as it came."""
         return self._metadata.raw
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace that the request's ``_meta`` names, or ``None``: malformed counts as absent.
+
+        Pass it on with ``client.call_tool(…, trace=ctx.trace)``. Not verified.
+        """
+        return read_trace(self._metadata.raw)
 
     @property
     def client_info(self) -> Implementation | None:

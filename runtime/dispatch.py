@@ -19,13 +19,15 @@ from .eras.base import Era
 from .errors import ErrorCode, ProtocolError
 from .exchange import Exchange, Peer, Reply
 from .groups import leaf_of
-from .journal import Journal
+from .journal import Journal, printable
 from .jsonrpc import NonFiniteNumber, Request, encode_error, encode_result
 from .limits import Limits
 from .logs import LogReporter
 from .offload import ThreadPool
 from .principal import Principal
+from .rounds import InputRequired, Round, Rounds
 from .scopes import Scope, ScopeKind
+from .tracing import TracedRequest, Tracing, guarded, read_trace
 
 __all__ = ["Connection", "Dispatcher", "Method"]
 
@@ -40,6 +42,8 @@ class Method:
     ``mirrored`` names, for given parameters, the headers that repeat some of them on HTTP, with
     their values there, ``None`` for none: ``("Mcp-Param-Region", "eu")``.
     ``recover`` may turn what the handler or one of its children raised into a result.
+    ``asks``: the handler may ask the client for input; ``params`` then has ``request_state`` and
+    ``input_responses``.
     """
 
     params: type
@@ -47,6 +51,7 @@ class Method:
     target: str | None = None
     mirrored: Callable[[Mapping[str, Any]], Iterable[tuple[str, Any]]] | None = None
     recover: Callable[[BaseException], Any] | None = None
+    asks: bool = False
 
 
 class Connection(Peer, Protocol):
@@ -58,12 +63,14 @@ class Connection(Peer, Protocol):
 class Dispatcher:
     """All that the exchanges of one server share. Lives in one Trio run at a time."""
 
-    def __init__(self, name: str, era: Era, limits: Limits) -> None:
+    def __init__(self, name: str, era: Era, limits: Limits, tracing: Tracing | None = None) -> None:
         self.name = name
         self.era = era
         self.limits = limits
+        self.tracing = guarded(tracing)
         self.journal = Journal(limits.journal_records, limits.journal_backlog)
         self.methods: dict[str, Method] = {}
+        self.rounds: Rounds | None = None
         self.threads = ThreadPool(limits.threads)
         self.connections: set[Connection] = set()
         self.inflight = 0
@@ -137,7 +144,22 @@ class Dispatcher:
         if method is not None and method.target is not None:
             target = request.params.get(method.target)
             exchange.target = target if type(target) is str else None
+        if self.tracing is not None:
+            exchange.span = self.tracing.exchange(self._traced(exchange))
         return exchange
+
+    def _traced(self, exchange: Exchange) -> TracedRequest:
+        clip, request, target = self.limits.text_length, exchange.request, exchange.target
+        meta = request.params.get("_meta")
+        return TracedRequest(
+            method=printable(request.method[:clip]),
+            target=printable(target[:clip]) if target is not None else None,
+            request_id=request.id,
+            connection=exchange.peer.label,
+            protocol_version=None,
+            meta=meta if type(meta) is dict else {},
+            trace=read_trace(meta),
+        )
 
     def close(self) -> None:
         """One exchange is over."""
@@ -154,7 +176,35 @@ class Dispatcher:
         if metadata.log_level is not None:
             exchange.logs = LogReporter(exchange, metadata.log_level)
         params: Any = era.read_params(method.params, request.params)
-        return era.write_result(await method.run(Context(exchange), params))
+        if method.asks and (params.request_state is not None or params.input_responses is not None):
+            exchange.round = self._open_round(exchange, params)
+        ctx, span = Context(exchange), exchange.span
+        running = method.run(ctx, params) if span is None else span.run(method.run, ctx, params)
+        return era.write_result(await running)
+
+    def round_of(self, exchange: Exchange) -> Round:
+        """What the handler of an exchange asks. Raises ``RuntimeError`` where none may ask."""
+        if exchange.round is None:
+            method, era = exchange.method, exchange.era
+            if method is None or era is None or not method.asks:
+                raise RuntimeError(
+                    f"the handler of {exchange.request.method} cannot ask the client for input: "
+                    "only those of tools/call, prompts/get and resources/read can"
+                )
+            params: Any = era.read_params(method.params, exchange.request.params)
+            exchange.round = self._open_round(exchange, params)
+        return exchange.round
+
+    def _open_round(self, exchange: Exchange, params: Any) -> Round:
+        if self.rounds is None:
+            raise RuntimeError("this server has nothing to ask clients with")
+        return self.rounds.open(exchange, params)
+
+    def input_required(self, exchange: Exchange, asked: InputRequired) -> dict[str, Any]:
+        """The result that asks for input, as JSON. Raises what is to be explained."""
+        if exchange.round is None or exchange.era is None:
+            raise RuntimeError("InputRequired was raised by hand") from asked
+        return exchange.era.write_result(exchange.round.result(asked))
 
     def recover(self, exchange: Exchange, error: BaseException) -> dict[str, Any] | None:
         """The result that a failure stands for, if it stands for one."""
@@ -196,6 +246,8 @@ class Dispatcher:
             except Exception:  # a subclass that is not made as its base wants it
                 logger.exception("exchange %d: a broken ProtocolError", exchange.key)
         logger.error("exchange %d: %s failed", exchange.key, exchange.name, exc_info=error)
+        if exchange.span is not None and error is not None:
+            exchange.span.raised(error)
         if isinstance(error, NonFiniteNumber):
             return ProtocolError(
                 ErrorCode.INTERNAL_ERROR, f"The result cannot be sent as JSON: {error}"

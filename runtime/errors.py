@@ -18,6 +18,7 @@ __all__ = [
     "IncompatibleServer",
     "ProtocolError",
     "ProtocolViolation",
+    "ResourceNotFound",
     "ServerError",
     "ToolError",
     "TrioMcpError",
@@ -77,6 +78,20 @@ class ToolError(TrioMcpError):
     The message goes to the model, so it should say what it could do differently
     (specification: *Tools*, "Error Handling").
     """
+
+
+class ResourceNotFound(ProtocolError):
+    """Raise it while a resource is read, if there is no such resource: answered with -32602.
+
+    :param uri: sent as ``data.uri``; in the handler of the request it may be left out, and is then
+        the URI that was asked for.
+
+    Specification: *Resources*, "Error Handling".
+    """
+
+    def __init__(self, uri: str | None = None) -> None:
+        data = None if uri is None else {"uri": uri}
+        super().__init__(ErrorCode.INVALID_PARAMS, "Resource not found", data)
 
 
 class Unauthorized(TrioMcpError):

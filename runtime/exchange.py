@@ -20,13 +20,16 @@ from .jsonrpc import Request, RequestId
 from .lifecycle import ANSWERED, CancelCause, CancelSource, Lifecycle, State
 from .logs import LogReporter
 from .progress import Pacer, ProgressReporter, ProgressUpdate
+from .rounds import InputRequired, Round, outcome_of
 from .scopes import Scope, ScopeKind
+from .tracing import trace_id_of
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher, Method
     from .eras.base import Era, RequestMetadata
     from .offload import ThreadWork
     from .principal import Principal
+    from .tracing import GuardedExchangeSpan
 
 __all__ = ["Exchange", "Outgoing", "Peer", "Reply"]
 
@@ -73,6 +76,7 @@ class Exchange(Lifecycle):
 
     __slots__ = (
         "_answered",
+        "_asked",
         "_delivered",
         "_ended_at",
         "_error",
@@ -100,6 +104,8 @@ class Exchange(Lifecycle):
         "received_at",
         "reply",
         "request",
+        "round",
+        "span",
         "target",
         "work",
     )
@@ -128,10 +134,12 @@ class Exchange(Lifecycle):
         self.progress_token: RequestId | None = None
         self.progress: ProgressReporter | None = None
         self.logs: LogReporter | None = None
+        self.round: Round | None = None
         self.error_code: int | None = None
         self.cleanups = 0
         self.cleanup_outcome: str | None = None
         self.work: tuple[ThreadWork, ...] = ()
+        self.span: GuardedExchangeSpan | None = None
         self._nursery: trio.Nursery | None = None
         self._posted: ProgressUpdate | None = None
         self._started_at: float | None = None
@@ -140,6 +148,7 @@ class Exchange(Lifecycle):
         self._frame: bytes | None = None
         self._failed = False
         self._answered = False
+        self._asked: tuple[str, ...] = ()
         self._is_error = False
         self._error: str | None = None
         self._delivered: bool | None = None
@@ -166,6 +175,8 @@ class Exchange(Lifecycle):
                             nursery.cancel_scope.cancel("the handler raised")
                 except BaseExceptionGroup as group:
                     error = _failure_of(group, error)
+                if error is not None:
+                    error = outcome_of(error)
             except BaseException:
                 self._tear_down()
                 raise
@@ -332,7 +343,9 @@ class Exchange(Lifecycle):
 
     def _queue_outcome(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
         core = self.core
-        if error is not None and (recovered := core.recover(self, error)) is not None:
+        if isinstance(error, InputRequired):
+            result, error = self._ask(error)
+        elif error is not None and (recovered := core.recover(self, error)) is not None:
             result, error = recovered, None
         if error is None and result is not None:
             try:
@@ -351,7 +364,19 @@ class Exchange(Lifecycle):
             self.progress.flush()
         self.reply.finish(self)
 
+    def _ask(self, asked: InputRequired) -> tuple[dict[str, Any] | None, BaseException | None]:
+        """The result that asks the client, or why it cannot be asked."""
+        try:
+            result = self.core.input_required(self, asked)
+        except Exception as raised:
+            return None, raised
+        clip = self.core.limits.text_length
+        self._asked = tuple(key[:clip] for key in asked.requests)
+        return result, None
+
     def _unwind(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
+        if isinstance(error, InputRequired):
+            result, error = {}, None  # it would have been a result
         if error is not None:
             self._keep_worst("error")
             self._error = self.core.explain(self, error).message
@@ -386,6 +411,7 @@ class Exchange(Lifecycle):
         clip = self.core.limits.text_length
         metadata = self.metadata
         progress, logs = self.progress, self.logs
+        span = self.span
         self._record = record = Record(
             role="server",
             key=self.key,
@@ -405,6 +431,7 @@ class Exchange(Lifecycle):
             extra_cancels=self.extra_cancels,
             error=self._error[:clip] if self._error is not None else None,
             is_error=self._is_error,
+            asked=self._asked if self._state is State.COMPLETED else (),
             delivered=self._delivered,
             cleanup=self.cleanup_outcome if self.cause is not None else None,
             cleanups=self.cleanups,
@@ -413,8 +440,11 @@ class Exchange(Lifecycle):
             progress_sent=progress.sent if progress is not None else 0,
             logs_sent=logs.sent if logs is not None else 0,
             logs_dropped=logs.dropped if logs is not None else 0,
+            trace_id=(span and span.trace_id) or trace_id_of(self.request.params.get("_meta")),
         )
         self.core.journal.add(record)
+        if span is not None:
+            span.end(record, self.error_code if self._answered else None)
 
 
 _CLEANUP_RANK = {None: 0, "clean": 1, "error": 2, "timed out": 3, "abandoned": 4}
@@ -437,7 +467,11 @@ def _failure_of(group: BaseExceptionGroup[Any], error: BaseException | None) -> 
     rest = group.subgroup(_PASSING_ON)
     if rest is not None:
         raise leaf_of(rest)
-    return leaf_of(group) if error is None else error
+    if error is None:
+        return leaf_of(outcome_of(group))
+    if isinstance(outcome_of(error), InputRequired):
+        return BaseExceptionGroup("asked, beside what the children did", [error, group])
+    return error
 
 
 def _refusal(exchange: Exchange) -> ProtocolError:

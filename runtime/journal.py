@@ -35,7 +35,9 @@ class Record:
     ``None`` unless the request was cancelled: ``"clean"``; ``"error"``, clean-up raised; ``"timed
     out"``, a ``ctx.cleanup`` block ran into its limit; ``"abandoned"``, a thread ran on after its
     window. ``late`` may grow after the end, when such a thread finishes. ``delivered`` is ``False``
-    for a claimed answer whose write failed, ``None`` where there was no answer.
+    for a claimed answer whose write failed, ``None`` where there was no answer. ``asked`` has the
+    keys of the questions, if the answer asked the client for input. ``trace_id`` are the 32
+    hexadecimal digits of the trace it belongs to, if it belongs to one.
     """
 
     role: Literal["server", "client"]
@@ -56,6 +58,7 @@ class Record:
     extra_cancels: int
     error: str | None
     is_error: bool
+    asked: tuple[str, ...] = ()
     delivered: bool | None
     cleanup: str | None
     cleanups: int
@@ -64,6 +67,7 @@ class Record:
     progress_sent: int
     logs_sent: int = 0
     logs_dropped: int = 0
+    trace_id: str | None = None
 
     @property
     def duration(self) -> float:
@@ -87,6 +91,8 @@ class Record:
             parts.append(f"by {self.cause.source.value}")
             if self.cause.reason:
                 parts.append(f"({self.cause.reason!r})")
+        if self.asked:
+            parts.append(f"asked for {', '.join(map(printable, self.asked))}")
         if self.error:
             parts.append(f"error {self.error!r}")
         if self.cleanup:
@@ -96,6 +102,8 @@ class Record:
         if self.delivered is False:
             parts.append("not delivered")
         parts.append(f"after {self.duration:.3f} s on {self.connection}")
+        if self.trace_id is not None:
+            parts.append(f"in trace {self.trace_id}")
         return " ".join(parts)
 
 

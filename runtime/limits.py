@@ -37,6 +37,8 @@ class Limits:
     """Longest JSON message, in and out. Longer ones are refused and named in the error."""
     id_length: int = _count(8192)
     """Longest request id or progress token, in characters or digits."""
+    uri_length: int = _count(8192)
+    """Longest URI of a resource, in characters."""
     exchanges_per_connection: int = _count(16_384)
     """Requests in flight on one connection; one more is answered OVERLOADED."""
     bytes_per_connection: int = _count(64 * 1024 * 1024)
@@ -116,11 +118,35 @@ class Limits:
     """Different changes that wait for the owner of a subscription; the oldest is dropped and
     counted."""
 
+    # Schemas that the application gives
+    schema_bytes: int = _count(256 * 1024)
+    """Longest schema given to ``add_tool``, as JSON."""
+    schema_depth: int = _count(64)
+    """Most levels of such a schema, also where its references are followed."""
+    schema_visits: int = _count(10_000)
+    """Most schemas in it that may look at one value, its references expanded."""
+    value_depth: int = _count(200)
+    """Most levels of arguments and results that such a schema is for."""
+
     # Lists
     page_size: int = _count(100)
     """Entries of one page of a list."""
+    directory_entries: int = _count(10_000)
+    """Files of one directory that are listed as resources, and directories below it that are looked
+    into for that; what is beyond is not listed, and a warning is logged."""
     pages: int = _count(1000)
     """Most pages a client follows before it gives up on a list."""
+
+    # Input from the client
+    questions: int = _count(32)
+    """Questions that one answer may ask the client."""
+    request_state_bytes: int = _count(64 * 1024)
+    """Longest sealed state, in and out: what a handler remembers, and the answers it has."""
+    request_state_age: float = _bound(3600.0)
+    """How long a sealed state is good for; whole seconds, by the system's clock."""
+    single_use_states: int = _count(10_000)
+    """Used states remembered until they are too old, with ``single_use_state``; while there are as
+    many, a further round is answered OVERLOADED."""
 
     # Journal
     journal_records: int = _count(1000)

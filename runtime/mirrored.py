@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-__all__ = ["MirroredParameter", "mirrored_parameters"]
+__all__ = ["HEADER_KEYWORD", "MirroredParameter", "mirrored_parameters"]
 
-_KEY: Final = "x-mcp-header"
+HEADER_KEYWORD: Final = "x-mcp-header"
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TYPES: Final = ("string", "integer", "boolean")
 _VALUES: Final = ("const", "default", "enum", "example", "examples")
@@ -49,21 +49,23 @@ def mirrored_parameters(schema: Mapping[str, Any]) -> tuple[MirroredParameter, .
     """What a tool's input schema wants mirrored. Raises ``ValueError`` where it may not be."""
     found: dict[str, MirroredParameter] = {}
     for path, part in _parts(schema):
-        if _KEY not in part:
+        if HEADER_KEYWORD not in part:
             continue
-        header = part[_KEY]
+        header = part[HEADER_KEYWORD]
         if not path:
             raise ValueError(
-                f"{_KEY} {header!r} is on something else than a parameter, or a property of one "
-                "that is an object in the schema itself"
+                f"x-mcp-header {header!r} is on something else than a parameter, or a property of "
+                "one that is an object in the schema itself (a part of a union or a list is not)"
             )
         where = ".".join(path)
         if not isinstance(header, str) or not _TOKEN.fullmatch(header):
-            raise ValueError(f"{_KEY} of {where} is no name of a header: {header!r}")
+            raise ValueError(f"x-mcp-header of {where} is no name of a header: {header!r}")
         if part.get("type") not in _TYPES:
-            raise ValueError(f"{_KEY} is for strings, integers and booleans, and {where} is none")
+            raise ValueError(
+                f"x-mcp-header is for strings, integers and booleans, and {where} is none"
+            )
         if header.lower() in found:
-            raise ValueError(f"{_KEY} {header!r} is there twice (case does not count)")
+            raise ValueError(f"x-mcp-header {header!r} is there twice (case does not count)")
         found[header.lower()] = MirroredParameter(f"Mcp-Param-{header}", path)
     return tuple(found.values())
 

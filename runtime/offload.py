@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
+from .rounds import InputRequired
 from .scopes import Scope, ScopeKind
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ class ThreadWork:
             return result
         except trio.Cancelled:
             kind = None  # it asked, and stopped
+            raise
+        except InputRequired:
+            kind = "result"  # a result that asks the client
             raise
         finally:
             self._kind = kind

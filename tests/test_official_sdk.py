@@ -6,6 +6,7 @@ against the official schema in the end, and so is what our client said.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -16,6 +17,13 @@ from typing import Any
 import pytest
 import trio
 from mcp import MCPError
+from mcp_types import (
+    BlobResourceContents,
+    PromptReference,
+    ResourceTemplateReference,
+    TextResourceContents,
+)
+from mcp_types import TextContent as OfficialText
 from tests.peers.checked import WireCheck
 from tests.peers.inspection import about
 from tests.peers.official_client import (
@@ -117,6 +125,33 @@ async def test_the_official_client_lists_and_calls_our_tools(mode: str, bookshop
         assert bookshop.wire.sent("initialize") == []
 
 
+async def test_the_official_client_lists_and_reads_our_resources(bookshop: Shop) -> None:
+    async with official_client(bookshop.command, env=bookshop.env, read_timeout=20) as client:
+        listed = (await client.list_resources()).resources
+        assert [(entry.uri, entry.name, entry.title) for entry in listed] == [
+            ("shop://hours", "hours", "Opening hours"),
+            ("shop://logo", "logo", None),
+        ]
+        (template,) = (await client.list_resource_templates()).resource_templates
+        assert template.uri_template == "stock://{title}{?branch}"
+        assert template.description == "How many copies of a book a branch has."
+
+        (hours,) = (await client.read_resource("shop://hours")).contents
+        assert isinstance(hours, TextResourceContents)
+        assert (hours.text, hours.mime_type) == ("9 to 17", "text/plain")
+        (logo,) = (await client.read_resource("shop://logo")).contents
+        assert isinstance(logo, BlobResourceContents)
+        assert base64.b64decode(logo.blob).startswith(b"\x89PNG")
+        (stock,) = (await client.read_resource("stock://D%C3%BCne?branch=7")).contents
+        assert isinstance(stock, TextResourceContents)
+        assert json.loads(stock.text) == {"title": "Düne", "copies": 7}
+        assert stock.mime_type == "application/json"
+        for uri in ("stock://Emma", "stock://x?branch=north", "shop://nothing"):
+            with pytest.raises(MCPError) as missing:
+                await client.read_resource(uri)
+            assert (missing.value.code, missing.value.data) == (-32602, {"uri": uri})
+
+
 async def test_the_official_client_gets_our_progress(bookshop: Shop) -> None:
     titles = [f"book {n}" for n in range(1, 301)]
     async with official_client(bookshop.command, env=bookshop.env, read_timeout=20) as client:
@@ -145,6 +180,53 @@ async def test_the_official_client_gets_our_failures(bookshop: Shop) -> None:
         with pytest.raises(MCPError, match="Unknown tool") as unknown:
             await client.call_tool("order_bok", {})
         assert unknown.value.error.code == -32602
+
+
+async def test_the_official_client_gets_our_prompts(bookshop: Shop) -> None:
+    async with official_client(bookshop.command, env=bookshop.env, read_timeout=20) as client:
+        listed = (await client.list_prompts()).prompts
+        assert [prompt.name for prompt in listed] == ["recommend", "review"]
+        genre, copies = listed[0].arguments or []
+        assert (genre.name, genre.description, genre.required) == (
+            "genre",
+            "What kind of book.",
+            True,
+        )
+        assert (copies.name, copies.required) == ("copies", False)
+
+        got = await client.get_prompt("recommend", {"genre": "crime", "copies": "2"})
+        assert got.description == "Ask for a book."
+        (message,) = got.messages
+        assert message.role == "user"
+        assert message.content == OfficialText(type="text", text="Recommend 3 books of crime.")
+        review = await client.get_prompt("review", {"title": "Dune"})
+        assert [message.role for message in review.messages] == ["user", "assistant"]
+
+        with pytest.raises(MCPError, match="expected one of") as wrong:
+            await client.get_prompt("recommend", {"genre": "cooking"})
+        assert wrong.value.error.code == -32602
+        with pytest.raises(MCPError, match="Unknown prompt") as unknown:
+            await client.get_prompt("recomend")
+        assert unknown.value.error.code == -32602
+
+
+async def test_the_official_client_gets_our_completions(bookshop: Shop) -> None:
+    recommend = PromptReference(type="ref/prompt", name="recommend")
+    review = PromptReference(type="ref/prompt", name="review")
+    stock = ResourceTemplateReference(type="ref/resource", uri="stock://{title}{?branch}")
+    async with official_client(bookshop.command, env=bookshop.env, read_timeout=20) as client:
+        genres = (await client.complete(recommend, {"name": "genre", "value": "PO"})).completion
+        assert (genres.values, genres.total, genres.has_more) == (["poetry", "politics"], 2, False)
+
+        titles = (await client.complete(review, {"name": "title", "value": "Du"})).completion
+        assert (len(titles.values), titles.total, titles.has_more) == (100, 300, True)
+        titles = (await client.complete(stock, {"name": "title", "value": "Dune 29"})).completion
+        assert (len(titles.values), titles.total, titles.has_more) == (11, 11, False)
+
+        author = {"name": "author", "value": ""}
+        assert (await client.complete(review, author)).completion.values == []
+        known = await client.complete(review, author, context_arguments={"title": "Dune 1"})
+        assert known.completion.values == ["Frank Herbert"]
 
 
 async def test_the_official_client_cancels_a_running_order(bookshop: Shop) -> None:

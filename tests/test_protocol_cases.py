@@ -632,9 +632,9 @@ async def test_an_unknown_version_is_answered_with_those_that_are_known(
         },
         {"protocolVersion": 7},
         {},
-        {"_meta": META},
+        {"_meta": {}},
     ],
-    ids=["as it was", "broken", "empty", "modern"],
+    ids=["as it was", "broken", "empty", "without a version"],
 )
 async def test_initialize_is_answered_with_the_versions_that_are_known(
     params: dict[str, Any], autojump_clock: trio.testing.MockClock
@@ -646,6 +646,12 @@ async def test_initialize_is_answered_with_the_versions_that_are_known(
         assert error["data"]["supported"] == [VERSION]
         await peer.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         assert await peer.probe() == []
+
+
+async def test_initialize_in_our_own_revision_is_a_method_like_any_that_does_not_exist() -> None:
+    async with checked_client(Fixtures().server) as peer:
+        await peer.send(request(0, "initialize"))
+        assert (await peer.answer(0))["error"]["code"] == -32601
 
 
 # Methods, tools, arguments ------------------------------------------------------------------------

@@ -459,3 +459,17 @@ def test_subclasses_are_unstructured_results_too(value: Any, text: str) -> None:
 def test_a_checker_s_first_error_is_none_for_what_fits() -> None:
     checker = Checker.of("argument", {"type": "array", "items": {"type": "integer"}}, open=False)
     assert checker.explain([*range(20_000)]) == []
+
+
+def test_patterns_are_matched_once_in_bounded_time() -> None:
+    """Python's own `re` would never end with this one, and the validator says that it fits."""
+    slow = msgspec.Meta(pattern="^(?:(a+)+b|a+)$", description="Many.")
+    for annotation in (
+        Annotated[str, slow],
+        Annotated[str | None, slow],
+        Annotated[str, slow] | int,
+    ):
+        schema = taking(annotation)
+        assert "pattern" in str(schema.input_schema)
+        assert schema.bind({"it": "a" * 5000}) == {"it": "a" * 5000}
+        assert any("pattern" in problem for problem in problems_of(schema, "c"))

@@ -20,6 +20,9 @@ import jsonschema_rs
 import msgspec
 
 from .brief import alternatives, errors_per_part, is_costly, without_alternatives
+from .given import GivenSchema, mentions_unevaluated
+from .pydantic_models import ModelProblems
+from .type_schemas import reference_of
 
 __all__ = ["Checker", "has_non_finite", "summarise"]
 
@@ -43,6 +46,8 @@ MAX_TEXT = 100
 MAX_LISTED = 20
 #: How many levels a value may have; the validator reads a few more, and recurses on the C stack.
 MAX_DEPTH = 200
+#: How many references and unions are looked through to say what a schema asks for.
+MAX_LEVELS = 4
 #: Integers beyond this are described rather than shown.
 MAX_INTEGER = 10**20
 
@@ -122,10 +127,10 @@ def has_non_finite(value: Any) -> bool:
     return False
 
 
-def is_too_deep(value: Any) -> bool:
-    """Whether a value made of builtins has more than `MAX_DEPTH` levels."""
+def is_too_deep(value: Any, levels: int = MAX_DEPTH) -> bool:
+    """Whether a value made of builtins has more than so many levels."""
     level = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(levels):
         inside: list[Any] = []
         for item in level:
             if isinstance(item, dict):
@@ -151,6 +156,8 @@ class Checker:
     _deep: bool
     _max_parts: float
     _brief: Checker | None  # with a schema without alternatives, if it has any
+    _max_depth: int = MAX_DEPTH
+    _vague: bool = False  # of a large value it can only be said that it does not fit
 
     @classmethod
     def of(cls, subject: Literal["argument", "result"], schema: Schema, *, open: bool) -> Checker:
@@ -171,9 +178,22 @@ class Checker:
         ways = (validator.is_valid, validator.iter_errors, validator.validate)
         return cls(subject, schema, *ways, open, deep, max_parts, brief)
 
+    @classmethod
+    def given(
+        cls, subject: Literal["argument", "result"], given: GivenSchema, max_depth: int
+    ) -> Checker:
+        """For a schema that the application gave; values have at most ``max_depth`` levels."""
+        validator = given.make(given.schema)
+        ways = (validator.is_valid, validator.iter_errors, validator.validate)
+        max_parts = MAX_ERRORS / given.errors_per_part
+        brief = _brief_of_given(subject, given, max_depth)
+        return cls(
+            subject, given.schema, *ways, True, True, max_parts, brief, max_depth, brief is None
+        )
+
     def accepts(self, value: Any) -> bool:
         """Whether a value made of builtins fits, down to formats and finite numbers."""
-        if self._deep and is_too_deep(value):
+        if self._deep and is_too_deep(value, self._max_depth):
             return False
         try:
             valid = self._is_valid(value)
@@ -186,8 +206,8 @@ class Checker:
 
         Of a large value it is only the first one, see `MAX_ERRORS`.
         """
-        if is_too_deep(value):
-            return [f"{self._place(())}: nested more than {MAX_DEPTH} levels deep"]
+        if is_too_deep(value, self._max_depth):
+            return [f"{self._place(())}: nested more than {self._max_depth} levels deep"]
         try:
             if has_non_finite(value):
                 return _chosen(self._non_finite(value))
@@ -200,14 +220,20 @@ class Checker:
         except ValueError as error:  # the validator cannot even read it
             return [f"{self._place(())}: {_clip(str(error))}"]
 
-    def explain_conversion(self, error: msgspec.ValidationError) -> str:
+    def explain_conversion(self, error: msgspec.ValidationError) -> list[str]:
         """The words of `msgspec`, with its path turned into the name of an argument."""
         parsed = _CONVERSION_ERROR.fullmatch(str(error))
         what, path = (parsed["what"], parsed["path"] or "") if parsed else (str(error), "")
-        return f"{self._place([path.removeprefix('.')] if path else [])}: {_clip(what)}"
+        above = [path.removeprefix(".")] if path else []
+        if isinstance(error.__cause__, ModelProblems):
+            inner = error.__cause__.problems
+            return _chosen(f"{self._place([*above, *at])}: {_clip(text)}" for at, text in inner)
+        return [f"{self._place(above)}: {_clip(what)}"]
 
     def _first(self, value: Any) -> list[str]:
         """The problems in the validator's first error, which may be several unknown names."""
+        if self._vague:
+            return [f"{self._place(())}: too large to say where it does not fit the schema"]
         try:
             self._validate(value)
         except jsonschema_rs.ValidationError as error:
@@ -237,9 +263,11 @@ class Checker:
         noun, prefix = ("argument", "") if whole else ("field", f"{self._place(path)}: ")
         if kind.name == "required":
             properties = self._schema_at(error).get("properties", {})
-            expected = self._expected(properties.get(kind.property, {}))
+            if kind.property not in properties and not path:  # as in "then": {"required": …}
+                properties = self.schema.get("properties", {})
+            expected = self._expected(properties.get(kind.property, True))
             yield f"{prefix}missing required {noun} {_quoted(kind.property)} ({expected})"
-        elif kind.name == "additionalProperties":
+        elif kind.name in ("additionalProperties", "unevaluatedProperties"):
             known = _listed(self._schema_at(error).get("properties", {}))
             for name in kind.unexpected:
                 yield f"{prefix}unknown {noun} {_quoted(name)} (known: {known or 'none'})"
@@ -292,7 +320,9 @@ class Checker:
         return _clip(error.message)
 
     def _unexpected(self, error: jsonschema_rs.ValidationError) -> str:
-        expected = self._expected(self._schema_at(error))
+        if not (schema := self._schema_at(error)):
+            return _clip(error.message)
+        expected = self._expected(schema)
         return f"expected {expected}, got {_show(error.instance)}"
 
     def _schema_at(self, error: jsonschema_rs.ValidationError) -> Schema:
@@ -305,20 +335,22 @@ class Checker:
             return {}
         return at if isinstance(at, dict) else {}
 
-    def _expected(self, schema: Any) -> str:
+    def _expected(self, schema: Any, levels: int = MAX_LEVELS) -> str:
         """What a schema asks for, in a few words."""
-        while isinstance(schema, dict) and str(schema.get("$ref", "")).startswith("#/$defs/"):
-            schema = self.schema["$defs"][schema["$ref"].removeprefix("#/$defs/")]
-        if not isinstance(schema, dict):
-            return "nothing"
+        while levels > 0 and (name := reference_of(schema)) is not None:
+            schema = self.schema.get("$defs", {}).get(name, True)
+            levels -= 1
+        if levels <= 0 or not isinstance(schema, dict):
+            return "nothing" if schema is False else "any value"
         schema = alternatives(schema) or schema
         if options := schema.get("enum"):
             shown = _listed(options, _show)
             return shown if len(options) == 1 else f"one of {shown}"
         for keyword in ("anyOf", "oneOf"):
             if keyword in schema:
-                parts = dict.fromkeys(self._expected(option) for option in schema[keyword])
-                return " or ".join(itertools.islice(parts, MAX_LISTED))
+                options = schema[keyword][:MAX_LISTED]
+                parts = dict.fromkeys(self._expected(option, levels - 1) for option in options)
+                return " or ".join(parts)
         kind = schema.get("type", "any value")
         if kind == "string":
             encoded = "base64 text" if "contentEncoding" in schema else "string"
@@ -327,6 +359,21 @@ class Checker:
             item = schema["items"].get("type")
             return f"array of {item}s" if isinstance(item, str) and item != "null" else "array"
         return kind if isinstance(kind, str) else " or ".join(kind)
+
+
+def _brief_of_given(
+    subject: Literal["argument", "result"], given: GivenSchema, max_depth: int
+) -> Checker | None:
+    """None if there is none that accepts the same."""
+    if mentions_unevaluated(given.schema):  # depends on which alternatives were taken
+        return None
+    schema = without_alternatives(given.schema)
+    try:
+        validator = given.make(schema)
+    except (jsonschema_rs.ValidationError, ValueError):  # a reference led into an alternative
+        return None
+    ways = (validator.is_valid, validator.iter_errors, validator.validate)
+    return Checker(subject, schema, *ways, True, True, 0, None, max_depth)
 
 
 def _chosen(problems: Iterable[str]) -> list[str]:

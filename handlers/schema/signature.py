@@ -18,7 +18,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import attrs
@@ -28,7 +28,8 @@ import msgspec
 from .callables import Inspected, Parameter, SignatureError
 from .docstrings import parse_docstring
 from .fields import UnsupportedAnnotation
-from .problems import Checker, has_non_finite, summarise
+from .given import GivenSchema
+from .problems import MAX_DEPTH, Checker, has_non_finite, summarise
 from .type_hints import Translation, convert_custom, encode_custom
 from .type_schemas import Schema, describe_types, is_open, self_contained
 
@@ -96,13 +97,15 @@ class FunctionSchema:
         output_schema: JSON Schema of the structured result; None if the result is only content.
         description: the docstring without its parameter section, possibly empty.
         context_parameter: the parameter to pass the context to, which no schema shows.
+        function: its name, for messages.
     """
 
     input_schema: Schema
     output_schema: Schema | None
     description: str
     context_parameter: str | None
-    _incoming: _Incoming = attrs.field(repr=False)
+    function: str
+    _incoming: _Incoming | _Given = attrs.field(repr=False)
     _outgoing: _Outgoing = attrs.field(repr=False)
 
     def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -135,6 +138,10 @@ def inspect_function(
     *,
     context_type: type,
     unstructured_types: tuple[type, ...] = (),
+    wrapper: type | None = None,
+    input_schema: GivenSchema | None = None,
+    output_schema: GivenSchema | None = None,
+    value_depth: int = MAX_DEPTH,
 ) -> FunctionSchema:
     """Derive everything from a signature: functions, bound methods, partials, callable objects.
 
@@ -146,6 +153,12 @@ def inspect_function(
         context_type: the class whose parameter is the `FunctionSchema.context_parameter`.
         unstructured_types: a return annotation with one of these classes (or a list, tuple or union
             with one) means content, for which there is no output schema.
+        wrapper: a generic class: ``wrapper[X]`` as the return annotation means ``X``, and without
+            ``X`` there is no output schema.
+        input_schema: arguments are checked against this one, and passed as they are, in one dict,
+            to the one parameter that the function has besides the context.
+        output_schema: results are checked against this one, whatever the annotation says.
+        value_depth: most levels of values that a given schema is for.
 
     Raises:
         SignatureError: the signature cannot be offered.
@@ -154,8 +167,12 @@ def inspect_function(
     parameters = subject.parameters()
     docs = parse_docstring(subject.doc)
     returns = subject.evaluate("the return annotation", subject.signature.return_annotation)
+    incoming: _Incoming | _Given
     try:
-        incoming = _Incoming.of(parameters, docs.parameters)
+        if input_schema is not None:
+            incoming = _Given.of(subject, parameters, input_schema, value_depth)
+        else:
+            incoming = _Incoming.of(parameters, docs.parameters)
     except _UNFIT as error:
         for parameter in parameters:  # find out whose fault it is
             try:
@@ -164,15 +181,21 @@ def inspect_function(
                 raise subject.blame(f"parameter {parameter.name!r}", reason) from reason
         raise subject.blame("a parameter", error) from error
     try:
-        output_schema = _output_schema(returns, unstructured_types)
-        outgoing = _Outgoing.of(subject.name, {} if output_schema is None else output_schema)
+        if output_schema is not None:
+            published: Schema | None = output_schema.schema
+            checker = Checker.given("result", output_schema, value_depth)
+            outgoing = _Outgoing(subject.name, checker, None)
+        else:
+            published = _output_schema(returns, unstructured_types, wrapper)
+            outgoing = _Outgoing.of(subject.name, {} if published is None else published)
     except _UNFIT as error:
         raise subject.blame("the return annotation", error) from error
     return FunctionSchema(
         input_schema=incoming.checker.schema,
-        output_schema=output_schema,
+        output_schema=published,
         description=docs.description,
         context_parameter=subject.context_parameter,
+        function=subject.name,
         incoming=incoming,
         outgoing=outgoing,
     )
@@ -226,9 +249,45 @@ class _Incoming:
         try:
             return self.convert(_whole_floats_as_integers(arguments), self.struct)
         except msgspec.ValidationError as error:
-            raise InvalidArguments([self.checker.explain_conversion(error)]) from error
+            raise InvalidArguments(self.checker.explain_conversion(error)) from error
         except RecursionError as error:
             raise InvalidArguments(self.checker.explain(arguments)) from error
+
+
+@attrs.frozen(eq=False)
+class _Given:
+    """Arguments of a function that takes them all in one dict."""
+
+    checker: Checker
+    parameter: str
+
+    @classmethod
+    def of(
+        cls,
+        subject: Inspected,
+        parameters: Sequence[Parameter],
+        schema: GivenSchema,
+        value_depth: int,
+    ) -> _Given:
+        """Raises `SignatureError` for a function that takes something else."""
+        if len(parameters) != 1 or not _takes_dict(parameters[0].annotation):
+            raise SignatureError(
+                f"{subject.name}() has an input schema of its own, so it takes all arguments in "
+                "one parameter, besides a Context: write `arguments: dict[str, Any]`"
+            )
+        return cls(Checker.given("argument", schema, value_depth), parameters[0].name)
+
+    def bind(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        if not self.checker.accepts(arguments):
+            raise InvalidArguments(self.checker.explain(arguments))
+        return {self.parameter: arguments}
+
+
+def _takes_dict(annotation: Any) -> bool:
+    if get_origin(annotation) is Annotated:
+        return _takes_dict(annotation.__origin__)
+    kind = get_origin(annotation) or annotation
+    return kind in (Any, object, dict, Mapping, MutableMapping) or typing.is_typeddict(kind)
 
 
 @attrs.frozen(eq=False)
@@ -306,7 +365,14 @@ def _default(parameter: Parameter) -> Schema:
     return {} if has_non_finite(built) else {"default": built}
 
 
-def _output_schema(annotation: Any, unstructured: tuple[type, ...]) -> Schema | None:
+def _output_schema(
+    annotation: Any, unstructured: tuple[type, ...], wrapper: type | None
+) -> Schema | None:
+    bare = annotation.__origin__ if get_origin(annotation) is Annotated else annotation
+    if wrapper is not None and get_origin(bare) is wrapper:
+        (annotation,) = get_args(bare)
+    elif wrapper is not None:
+        unstructured = (*unstructured, wrapper)
     if _mentions(annotation, unstructured) or _is_plain_content(annotation):
         return None
     translation = Translation(incoming=False)
@@ -317,6 +383,9 @@ def _output_schema(annotation: Any, unstructured: tuple[type, ...]) -> Schema | 
 def _mentions(annotation: Any, classes: tuple[type, ...]) -> bool:
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return issubclass(annotation, classes)
+    origin = get_origin(annotation)
+    if isinstance(origin, type) and issubclass(origin, classes):
+        return True
     return any(_mentions(arg, classes) for arg in get_args(annotation))
 
 

@@ -33,24 +33,29 @@ from typing import Annotated, Any, ClassVar, Literal, Union, cast, get_args, get
 import attrs
 import msgspec
 
-from .fields import Field, UnsupportedAnnotation, class_hints, fields_of, has_fields
+from ...runtime.mirrored import HEADER_KEYWORD
+from .fields import (
+    MAX_HASHED,
+    Field,
+    UnsupportedAnnotation,
+    class_hints,
+    fields_of,
+    has_fields,
+)
+from .pydantic_models import dump_model, is_model, load_model, unfolded
 
 __all__ = [
     "MARK_HASHED",
     "MAX_HASHED",
     "REFUSALS",
     "Choice",
+    "McpHeader",
     "Translation",
     "base_value",
     "convert_custom",
     "encode_custom",
 ]
 
-#: How many entries an argument may have that is a set, or a mapping with keys that are no strings.
-#: Python's hashes of numbers are no secret: whoever sends numbers with the same hash makes each
-#: entry as slow as there are entries before it (1,000: 5 ms, 10,000: 0.5 s, 100,000: a minute).
-#: Entries whose hash nobody can foresee, such as strings and dates, are not counted.
-MAX_HASHED = 1_000
 #: The name of the remark in a schema that `MAX_HASHED` applies; it is never published.
 MARK_HASHED = "x-hashed"
 
@@ -97,6 +102,18 @@ REFUSALS = (
 )
 
 
+@attrs.frozen
+class McpHeader:
+    """``Annotated[str, McpHeader("Region")]``: over HTTP, callers repeat the argument in a header.
+
+    It is called ``Mcp-Param-Region`` then, for proxies to read. For `str`, `int` and `bool`, and
+    what is one of them in JSON; not for unions, and never for secrets. Specification: *Tools*,
+    "x-mcp-header".
+    """
+
+    name: str
+
+
 class _AnyInstance(type):
     """`msgspec` checks what its ``dec_hook`` made with `isinstance`."""
 
@@ -121,6 +138,8 @@ def convert_custom(kind: type, value: Any) -> Any:
         raise ValueError("Fits none of the types that are possible here")
     if issubclass(kind, pathlib.PurePath) and isinstance(value, (str, pathlib.PurePath)):
         return kind(value)
+    if is_model(kind):
+        return load_model(kind, value)
     raise ValueError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
 
 
@@ -128,6 +147,8 @@ def encode_custom(value: Any) -> Any:
     """`msgspec`'s ``enc_hook``, the way back."""
     if isinstance(value, pathlib.PurePath):
         return str(value)
+    if is_model(type(value)):
+        return dump_model(value)
     return base_value(value)
 
 
@@ -191,6 +212,8 @@ class Translation:
     overrides: dict[tuple[Any, str], Any] = attrs.field(factory=dict)
     #: (class, property) that never appears in JSON
     hidden: set[tuple[Any, str]] = attrs.field(factory=set)
+    #: pydantic's models, which describe themselves
+    models: dict[Any, None] = attrs.field(factory=dict)
     choices: list[type[Choice]] = attrs.field(factory=list)
     #: `convert_custom` is needed
     custom: bool = False
@@ -275,13 +298,13 @@ class Translation:
         return choice
 
     def _annotated(self, base: Any, metadata: Iterable[Any]) -> Any:
-        metas = [meta for item in metadata if (meta := _as_meta(item)) is not None]
+        metas = [meta for item in unfolded(metadata) if (meta := _as_meta(item)) is not None]
         if not metas:
             return base
         whole = Annotated[(base, *metas)]
         complaint = _complaint(whole)
         if complaint is None:
-            return whole
+            return Annotated[(base, *map(_with_pattern_in_schema, metas))]
         members = _members(_without_metadata(base))
         if members is None:
             raise UnsupportedAnnotation(complaint)
@@ -298,6 +321,10 @@ class Translation:
             return
         if issubclass(cls, pathlib.PurePath):
             self.custom = True
+        if is_model(cls):
+            self.custom = True
+            self.models[cls] = None
+            return
         owner = cls if alias is None else alias
         if not (has_fields(cls) or issubclass(cls, enum.Enum)) or owner in self.classes:
             return
@@ -363,6 +390,8 @@ def _as_meta(item: Any) -> msgspec.Meta | None:
         return item
     if isinstance(item, str):
         return msgspec.Meta(description=item)
+    if isinstance(item, McpHeader):
+        return msgspec.Meta(extra_json_schema={HEADER_KEYWORD: item.name})
     if isinstance(item, type):
         return None
     bounds: dict[str, Any] = {}
@@ -377,6 +406,16 @@ def _as_meta(item: Any) -> msgspec.Meta | None:
         raise UnsupportedAnnotation(f"the constraint {item!r} cannot be used: {error}") from error
 
 
+def _with_pattern_in_schema(meta: msgspec.Meta) -> msgspec.Meta:
+    """The validator alone matches patterns, in bounded time; `msgspec` would do it again by `re`,
+    which takes exponential time for some patterns and texts."""
+    if meta.pattern is None:
+        return meta
+    kept = _part(meta, tuple(name for name in (*_LIMITS, *_WORDS) if name != "pattern"))
+    extra = {**(meta.extra_json_schema or {}), "pattern": meta.pattern}
+    return msgspec.Meta(**{**kept, "extra_json_schema": extra})
+
+
 def _part(meta: msgspec.Meta, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(meta, name)) is not None}
 
@@ -389,8 +428,10 @@ def _distribute(members: Iterable[Any], limits: list[dict[str, Any]]) -> list[An
         fits = [_complaint(annotation) is None for annotation in limited]
         if not any(fits):
             raise UnsupportedAnnotation(str(_complaint(limited[0])))
+        meta = _with_pattern_in_schema(msgspec.Meta(**limit))
         members = [
-            new if fit else old for old, new, fit in zip(members, limited, fits, strict=True)
+            Annotated[member, meta] if fit else member
+            for member, fit in zip(members, fits, strict=True)
         ]
     return members
 

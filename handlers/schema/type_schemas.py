@@ -18,6 +18,7 @@ import msgspec
 
 from .docstrings import parse_docstring
 from .fields import UnsupportedAnnotation
+from .pydantic_models import describe_models
 from .type_hints import MARK_HASHED, MAX_HASHED, REFUSALS, Choice, Translation
 
 __all__ = [
@@ -33,13 +34,35 @@ __all__ = [
 Schema = dict[str, Any]
 
 _ONE = frozenset(
-    {"items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else"}
+    {
+        "additionalItems",
+        "additionalProperties",
+        "contains",
+        "else",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    }
 )
 _LIST = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-_MAP = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs"})
+_MAP = frozenset(
+    {
+        "$defs",
+        "definitions",
+        "dependencies",
+        "dependentSchemas",
+        "patternProperties",
+        "properties",
+    }
+)
 _TYPE_NAMES = {str: "string", int: "integer", bool: "boolean"}
 _DEFS = "#/$defs/"
 _CHOICE = "#/choices/"
+_MODEL = "#/models/"
 
 
 def describe_types(
@@ -53,14 +76,18 @@ def describe_types(
     members = [member for choice in translation.choices for member in choice.members]
     groups = [list(types), list(translation.classes), members, list(translation.overrides.values())]
 
+    models = list(translation.models)
+
     def custom(kind: type) -> Schema:
+        if kind in translation.models:
+            return {"$ref": f"{_MODEL}{models.index(kind)}"}
         if issubclass(kind, Choice):
             return {"$ref": f"{_CHOICE}{translation.choices.index(kind)}"}
         if issubclass(kind, pathlib.PurePath):
             return {"type": "string", "format": "path"}
         raise UnsupportedAnnotation(
             f"{getattr(kind, '__name__', kind)} has no JSON Schema; use a builtin type, an attrs "
-            "class, a dataclass, a TypedDict, a NamedTuple or a msgspec.Struct"
+            "class, a dataclass, a TypedDict, a NamedTuple, a msgspec.Struct or a pydantic model"
         )
 
     try:
@@ -87,8 +114,9 @@ def describe_types(
     for definition in definitions.values():
         definition.pop("title", None)
 
+    model_names = _add_models(models, definitions, incoming=translation.incoming)
     choices = _grouped(parts, [len(choice.members) for choice in translation.choices])
-    resolve = _choice_resolver(choices)
+    resolve = _resolver(choices, model_names)
     return (
         [resolve(root) for root in roots],
         {name: resolve(definition) for name, definition in definitions.items()},
@@ -142,6 +170,18 @@ def is_open(schema: Any, *, extras: bool = False) -> bool:
     if not schema.keys() & {"type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf"}:
         return True
     return any(is_open(part, extras=extras) for part in parts_of(schema, names=False))
+
+
+def _add_models(
+    models: Sequence[Any], definitions: dict[str, Schema], *, incoming: bool
+) -> list[str]:
+    """Add the definitions of pydantic's models; returns their names, in order."""
+    try:
+        names, more = describe_models(models, incoming=incoming, taken=list(definitions))
+    except Exception as error:  # whatever pydantic and its plug-ins raise
+        raise UnsupportedAnnotation(" ".join(str(error).split())) from error
+    definitions.update(more)
+    return [names[model] for model in models]
 
 
 # -- one definition --------------------------------------------------------------------------------
@@ -207,9 +247,10 @@ def parts_of(schema: Any, *, names: bool = True) -> Iterator[Any]:
     if not isinstance(schema, dict):
         return
     for key, value in schema.items():
-        if key in _ONE and (names or key != "propertyNames"):
-            yield value
-        elif key in _LIST:
+        if key in _ONE and not isinstance(value, list):
+            if names or key != "propertyNames":
+                yield value
+        elif key in _ONE or key in _LIST:
             yield from value
         elif key in _MAP:
             yield from value.values()
@@ -221,9 +262,9 @@ def map_parts(schema: Any, change: Callable[[Any], Any]) -> Any:
         return schema
     changed: Schema = {}
     for key, value in schema.items():
-        if key in _ONE:
+        if key in _ONE and not isinstance(value, list):
             changed[key] = change(value)
-        elif key in _LIST:
+        elif key in _ONE or key in _LIST:  # "items" may be a list in older dialects
             changed[key] = [change(part) for part in value]
         elif key in _MAP:
             changed[key] = {name: change(part) for name, part in value.items()}
@@ -232,7 +273,7 @@ def map_parts(schema: Any, change: Callable[[Any], Any]) -> Any:
     return changed
 
 
-def _choice_resolver(choices: list[list[Schema]]) -> Callable[[Any], Any]:
+def _resolver(choices: list[list[Schema]], models: Sequence[str]) -> Callable[[Any], Any]:
     def resolve(schema: Any) -> Any:
         if not isinstance(schema, dict):
             return schema
@@ -245,6 +286,8 @@ def _choice_resolver(choices: list[list[Schema]]) -> Callable[[Any], Any]:
         if len(kinds) == 1 and None not in kinds:
             schema = {"type": kinds.pop(), **schema}
         target = schema.get("$ref", "")
+        if target.startswith(_MODEL):
+            schema["$ref"] = _DEFS + models[int(target.removeprefix(_MODEL))]
         if not target.startswith(_CHOICE):
             return schema
         del schema["$ref"]

@@ -86,7 +86,9 @@ class Revision20260728:
             raise _invalid(f"params._meta.{META_PROGRESS_TOKEN}: longer than {self._id_length}")
 
     def unknown_method(self, request: Request, clip: int) -> ProtocolError:
-        if request.method == "initialize":
+        meta = request.params.get("_meta")
+        ours = isinstance(meta, dict) and meta.get(META_PROTOCOL_VERSION) == VERSION
+        if request.method == "initialize" and not ours:
             # Clients of earlier revisions show this message to their users: it names ours.
             requested = request.params.get("protocolVersion")
             return unsupported_version(requested if type(requested) is str else "initialize")

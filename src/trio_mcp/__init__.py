@@ -9,6 +9,8 @@ from .connecting import Target, connect
 from .elicitation import Elicitation
 from .handlers.caching import CacheHint
 from .handlers.changes import Change
+from .handlers.results import ToolResult
+from .handlers.schema.type_hints import McpHeader
 from .logs import LogMessage
 from .runtime.context import Context
 from .runtime.errors import (
@@ -19,6 +21,7 @@ from .runtime.errors import (
     IncompatibleServer,
     ProtocolError,
     ProtocolViolation,
+    ResourceNotFound,
     ServerError,
     ToolError,
     TrioMcpError,
@@ -62,7 +65,10 @@ from .runtime.models.subscriptions import SubscriptionFilter
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
 from .runtime.principal import Principal
 from .runtime.progress import ProgressUpdate
+from .runtime.questions import Elicit, Elicited, ElicitUrl, Roots, Sample
+from .runtime.rounds import InputRequired
 from .runtime.scopes import Scope, ScopeKind
+from .runtime.tracing import TraceContext, Tracing
 from .server import Server
 from .subscriptions import Changes
 from .transports.framing import Frame, Oversize
@@ -92,8 +98,11 @@ __all__ = [
     "CreateMessageRequestParams",
     "CreateMessageResult",
     "DiscoverResult",
+    "Elicit",
     "ElicitResult",
+    "ElicitUrl",
     "Elicitation",
+    "Elicited",
     "EmbeddedResource",
     "ErrorCode",
     "Frame",
@@ -102,6 +111,7 @@ __all__ = [
     "ImageContent",
     "Implementation",
     "IncompatibleServer",
+    "InputRequired",
     "Journal",
     "LateOutcome",
     "Limits",
@@ -110,6 +120,7 @@ __all__ = [
     "ListResourcesResult",
     "ListToolsResult",
     "LogMessage",
+    "McpHeader",
     "Oversize",
     "Principal",
     "ProgressUpdate",
@@ -123,8 +134,11 @@ __all__ = [
     "RequestHead",
     "Resource",
     "ResourceLink",
+    "ResourceNotFound",
     "ResourceTemplate",
     "Root",
+    "Roots",
+    "Sample",
     "Scope",
     "ScopeKind",
     "Server",
@@ -138,6 +152,9 @@ __all__ = [
     "ToolAnnotations",
     "ToolCall",
     "ToolError",
+    "ToolResult",
+    "TraceContext",
+    "Tracing",
     "TrioMcpError",
     "Unauthorized",
     "UnknownContent",

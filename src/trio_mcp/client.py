@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 from .answers import Answers
 from .calls import OnProgress, PendingCall, Timeouts, ToolCall, read_result
 from .pages import Pages
-from .runtime.journal import Journal
+from .runtime.call import Call
+from .runtime.eras.revision_2026_07_28 import VERSION
+from .runtime.journal import Journal, printable
 from .runtime.limits import Limits
 from .runtime.models.base import META_SERVER_INFO, Implementation
 from .runtime.models.completion import (
@@ -29,6 +31,7 @@ from .runtime.models.resources import (
     ResourceTemplate,
 )
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool
+from .runtime.tracing import GuardedTracing, TraceContext, TracedRequest, trace_id_of
 from .subscriptions import Changes, wanted_changes
 from .transports.calling import CallConnection
 
@@ -52,6 +55,9 @@ class Client:
     cannot hold. ``on_progress`` is called, and awaited if it is async, in the caller's task with
     each update; what it raises cancels the call and comes out.
 
+    ``trace`` is the trace that the call belongs to: a handler passes its ``ctx.trace`` on. Not
+    needed where ``tracing`` knows of a current span, which goes before it.
+
     Where the server may ask for something before it answers (tools, prompts, resources), the
     callbacks of :func:`.connecting.connect` run in the caller's task, too.
     """
@@ -63,6 +69,7 @@ class Client:
         limits: Limits,
         timeouts: Timeouts,
         answers: Answers,
+        tracing: GuardedTracing | None = None,
     ) -> None:
         """``meta`` is sent with every request."""
         self.server_info: Implementation | None = None
@@ -72,6 +79,7 @@ class Client:
         self._timeouts = timeouts
         self._answers = answers
         self._meta = meta
+        self._tracing = tracing
 
     # Tools ----------------------------------------------------------------------------------------
 
@@ -83,9 +91,11 @@ class Client:
         timeout: float | None = None,
         max_timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        trace: TraceContext | None = None,
     ) -> CallToolResult:
         """Call a tool and wait for its result; a result with ``is_error`` is a result."""
-        pending = self._open_tool(name, arguments, self._timeouts.but(timeout, max_timeout))
+        timeouts = self._timeouts.but(timeout, max_timeout)
+        pending = self._open_tool(name, arguments, timeouts, trace)
         return read_result(CallToolResult, await pending.finish(on_progress), "tools/call")
 
     @asynccontextmanager
@@ -96,9 +106,11 @@ class Client:
         *,
         timeout: float | None = None,
         max_timeout: float | None = None,
+        trace: TraceContext | None = None,
     ) -> AsyncGenerator[ToolCall, None]:
         """Start a tool and get a handle on the call; leaving the block cancels it if it runs."""
-        pending = self._open_tool(name, arguments, self._timeouts.but(timeout, max_timeout))
+        timeouts = self._timeouts.but(timeout, max_timeout)
+        pending = self._open_tool(name, arguments, timeouts, trace)
         try:
             yield ToolCall(pending)
         finally:
@@ -121,12 +133,12 @@ class Client:
         timeout: float | None = None,
         max_timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        trace: TraceContext | None = None,
     ) -> ReadResourceResult:
         """Read a resource. One that does not exist is a :class:`~trio_mcp.ServerError`, of code
         -32602, or -32002 from older servers."""
-        params = {"uri": uri, "_meta": self._meta}
         timeouts = self._timeouts.but(timeout, max_timeout)
-        pending = self._open("resources/read", uri, params, timeouts)
+        pending = self._start("resources/read", {"uri": uri}, uri, timeouts, trace)
         return read_result(ReadResourceResult, await pending.finish(on_progress), "resources/read")
 
     def resources(self) -> AsyncIterator[Resource]:
@@ -162,13 +174,14 @@ class Client:
         timeout: float | None = None,
         max_timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        trace: TraceContext | None = None,
     ) -> GetPromptResult:
         """Get a prompt with its arguments, which are texts, filled in."""
-        params: dict[str, Any] = {"name": name, "_meta": self._meta}
+        params: dict[str, Any] = {"name": name}
         if arguments is not None:
             params["arguments"] = arguments
         timeouts = self._timeouts.but(timeout, max_timeout)
-        pending = self._open("prompts/get", name, params, timeouts)
+        pending = self._start("prompts/get", params, name, timeouts, trace)
         return read_result(GetPromptResult, await pending.finish(on_progress), "prompts/get")
 
     def prompts(self) -> AsyncIterator[Prompt]:
@@ -194,6 +207,7 @@ class Client:
         timeout: float | None = None,
         max_timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        trace: TraceContext | None = None,
     ) -> Completion:
         """What an argument of a prompt, or a variable of a resource template, may be completed to.
 
@@ -216,7 +230,7 @@ class Client:
             params["context"] = {"arguments": arguments}
         timeouts = self._timeouts.but(timeout, max_timeout)
         result = await self._ask(
-            "completion/complete", params, CompleteResult, timeouts, on_progress
+            "completion/complete", params, CompleteResult, timeouts, on_progress, trace
         )
         return result.completion
 
@@ -243,13 +257,11 @@ class Client:
         block tells the server, and does not wait.
         """
         wanted = wanted_changes(tools, prompts, resources_list, resources)
-        params = {"notifications": unstructure(wanted), "_meta": self._meta}
-        connection, limits = self._connection, self._limits
         seconds = self._timeouts.idle if timeout is None else timeout
         timeouts = Timeouts(seconds, seconds)
-        call = connection.open("subscriptions/listen", params)
-        pending = PendingCall(connection, call, timeouts, limits)
-        changes = Changes(pending, wanted, limits.changes_backlog)
+        call = self._open("subscriptions/listen", {"notifications": unstructure(wanted)})
+        pending = PendingCall(self._connection, call, timeouts, self._limits)
+        changes = Changes(pending, wanted, self._limits.changes_backlog)
         try:
             await changes.acknowledged()
             yield changes
@@ -296,18 +308,26 @@ class Client:
     # Inside ---------------------------------------------------------------------------------------
 
     def _open_tool(
-        self, name: str, arguments: Mapping[str, Any] | None, timeouts: Timeouts
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        timeouts: Timeouts,
+        trace: TraceContext | None = None,
     ) -> PendingCall:
-        params: dict[str, Any] = {"name": name, "arguments": arguments or {}, "_meta": self._meta}
-        return self._open("tools/call", name, params, timeouts)
+        params: dict[str, Any] = {"name": name, "arguments": arguments or {}}
+        return self._start("tools/call", params, name, timeouts, trace)
 
-    def _open(
-        self, method: str, target: str, params: Mapping[str, Any], timeouts: Timeouts
+    def _start(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        target: str,
+        timeouts: Timeouts,
+        trace: TraceContext | None,
     ) -> PendingCall:
         """A call that may take several rounds."""
-        connection = self._connection
-        call = connection.open(method, params, target)
-        return PendingCall(connection, call, timeouts, self._limits, self._answers)
+        call = self._open(method, params, target, trace)
+        return PendingCall(self._connection, call, timeouts, self._limits, self._answers)
 
     async def _ask(
         self,
@@ -316,11 +336,57 @@ class Client:
         model: type[M],
         timeouts: Timeouts,
         on_progress: OnProgress | None = None,
+        trace: TraceContext | None = None,
     ) -> M:
-        call = self._connection.open(method, {**params, "_meta": self._meta})
+        """A call that takes one round."""
+        call = self._open(method, params, None, trace)
         pending = PendingCall(self._connection, call, timeouts, self._limits)
         return read_result(model, await pending.finish(on_progress), method)
 
     async def _page(self, method: str, cursor: str | None, model: type[M]) -> M:
         params = {} if cursor is None else {"cursor": cursor}
         return await self._ask(method, params, model, self._timeouts)
+
+    def _open(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        target: str | None = None,
+        trace: TraceContext | None = None,
+    ) -> Call:
+        if self._tracing is None and trace is None:
+            return self._connection.open(method, {**params, "_meta": self._meta}, target)
+        return self._open_traced(method, params, target, trace)
+
+    def _open_traced(
+        self, method: str, params: Mapping[str, Any], target: str | None, trace: TraceContext | None
+    ) -> Call:
+        """The same, with ``_meta`` saying which trace the call belongs to."""
+        span = None
+        if self._tracing is not None:
+            span = self._tracing.call(self._traced(method, target, trace))
+        told = span.meta() if span is not None else {}
+        if not told and trace is not None:
+            told = trace.as_meta()
+        params = {**params, "_meta": {**told, **self._meta}}
+        try:
+            call = self._connection.open(method, params, target)
+        except Exception as error:
+            if span is not None:
+                span.end(None, type(error).__name__)
+            raise
+        call.span = span
+        call.trace_id = (span and span.trace_id) or trace_id_of(told)
+        return call
+
+    def _traced(self, method: str, target: str | None, trace: TraceContext | None) -> TracedRequest:
+        clip = self._limits.text_length
+        return TracedRequest(
+            method=method,
+            target=printable(target[:clip]) if target is not None else None,
+            request_id=None,
+            connection=self._connection.label,
+            protocol_version=VERSION,
+            meta={},
+            trace=trace,
+        )

@@ -26,6 +26,7 @@ from .runtime.limits import Limits
 from .runtime.logs import check_level
 from .runtime.models.base import Implementation, LoggingLevel
 from .runtime.models.roots import Root
+from .runtime.tracing import GuardedTracing, Tracing, guarded
 from .server import Server
 from .transports.calling import CallConnection, ClientConnection
 from .transports.memory import memory_wire_pair
@@ -64,6 +65,7 @@ def connect(
     on_log: OnLog | None = None,
     log_level: LoggingLevel | None = None,
     limits: Limits | None = None,
+    tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Client]:
     """Connect to a server, find out what it is, and close the connection in bounded time.
 
@@ -91,6 +93,8 @@ def connect(
         it must not block. What it raises is logged. Deprecated by the specification.
     :param log_level: the least severe level of which there are messages, ``"info"`` if there is
         ``on_log``.
+    :param tracing: makes a span of each call, and tells the server which one:
+        :class:`trio_mcp.otel.OpenTelemetry`, for one.
 
     What a callback but ``on_log`` raises cancels its call and comes out of it. Only what there is
     a callback for is declared to the server, and nothing else is answered.
@@ -113,7 +117,9 @@ def connect(
     meta = client_meta(info, answers.capabilities, level)
     reader = log_reader(on_log) if on_log is not None else None
     options = _Options(env, cwd, headers, ssl_context, reader)
-    return _InOneTask(_connected(target, meta, timeouts, limits, answers, options))
+    return _InOneTask(
+        _connected(target, meta, timeouts, limits, answers, guarded(tracing), options)
+    )
 
 
 @attrs.frozen
@@ -134,13 +140,14 @@ async def _connected(
     timeouts: Timeouts,
     limits: Limits,
     answers: Answers,
+    tracing: GuardedTracing | None,
     options: _Options,
 ) -> AsyncGenerator[Client, None]:
     journal = Journal(limits.journal_records, limits.journal_backlog)
     # Outside of the nursery, which would put what this raises into a group.
     connection, serve = await _open_connection(target, limits, journal, options)
     connection.on_log = options.on_log
-    client = Client(connection, meta, limits, timeouts, answers)
+    client = Client(connection, meta, limits, timeouts, answers, tracing)
     failure: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:

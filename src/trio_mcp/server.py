@@ -11,13 +11,17 @@ import trio
 from .features import Features
 from .handlers.caching import CacheHint
 from .handlers.discovery import Discovery
+from .handlers.input.request_state import RequestStates
+from .handlers.input.rounds import HandlerRounds
 from .handlers.pagination import Cursors
+from .handlers.sealing import Secret
 from .runtime.dispatch import Dispatcher, Method
 from .runtime.eras.revision_2026_07_28 import VERSION, Revision20260728
 from .runtime.journal import Journal
 from .runtime.limits import Limits
 from .runtime.models.base import Icon, Implementation, RequestParams
 from .runtime.scopes import Scope
+from .runtime.tracing import Tracing
 from .transports.http.authentication import Authenticate, Authentication
 from .transports.http.endpoint import LOOPBACK, Endpoint
 from .transports.http.native import serve_http
@@ -42,8 +46,13 @@ class Server(Features):
     :param website_url: where people find more.
     :param icons: for user interfaces.
     :param limits: every bound of the runtime.
-    :param secret: seals cursors; without one they are good for this process only.
+    :param secret: seals cursors and the state of requests that take several rounds; without one
+        they are good for this process only. Of a list, the first one seals and all of them open:
+        that is how it is changed.
+    :param single_use_state: accept the state of such a request once, and so no answers without one.
+        What has been used is known to this process only.
     :param cache: the caching hint of discovery and lists.
+    :param tracing: makes a span of each request: :class:`trio_mcp.otel.OpenTelemetry`, for one.
 
     Serve it with one of the ``serve_*`` methods, or several at once. Cancelling the scope around
     one of them drains: requests in flight may finish within ``Limits.drain``, the rest is cancelled
@@ -60,8 +69,10 @@ class Server(Features):
         website_url: str | None = None,
         icons: Sequence[Icon] | None = None,
         limits: Limits | None = None,
-        secret: str | bytes | None = None,
+        secret: Secret | None = None,
+        single_use_state: bool = False,
         cache: CacheHint | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -74,7 +85,9 @@ class Server(Features):
             icons=list(icons) if icons else None,
         )
         cache = cache if cache is not None else CacheHint()
-        core = Dispatcher(name, Revision20260728(info, limits.id_length), limits)
+        core = Dispatcher(name, Revision20260728(info, limits.id_length), limits, tracing)
+        states = RequestStates(secret, limits, single_use=single_use_state)
+        core.rounds = self._rounds = HandlerRounds(states)
         super().__init__(core, Cursors(secret), cache)
         discovery = Discovery([VERSION], self.capabilities, instructions, cache)
         core.methods["server/discover"] = Method(RequestParams, discovery.discover)

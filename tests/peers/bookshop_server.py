@@ -9,6 +9,11 @@ Run it as ``python tests/peers/bookshop_server.py``.
 | `stock(title)` | structured content: the number of copies |
 | `refuse()`, `crash()` | fail: by the shop's own rules, or by a bug |
 
+Resources: ``shop://hours`` is text, ``shop://logo`` binary, ``stock://{title}{?branch}`` JSON.
+
+Prompts: `recommend(genre, copies)`, with completions for `genre` by annotation, and
+`review(title, author)`, with completers for both; and a completer for the template's `title`.
+
 What happens is appended to the file that ``PEER_LOG`` names: ``hold TITLE``, ``release TITLE``. The
 journal's records go to the file that ``JOURNAL_LOG`` names, as lines of JSON.
 """
@@ -17,11 +22,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from typing import Literal
 
 import attrs
 import trio
 
-from trio_mcp import Context, Record, Server, ToolError
+from trio_mcp import (
+    Context,
+    PromptMessage,
+    Record,
+    ResourceNotFound,
+    Server,
+    TextContent,
+    ToolError,
+)
 
 __all__ = ["server"]
 
@@ -74,6 +89,55 @@ async def refuse() -> str:
 async def crash() -> str:
     """Fail by a bug."""
     raise RuntimeError("the secret of the shop")
+
+
+server.add_resource("shop://hours", "9 to 17", title="Opening hours")
+
+
+@server.resource("shop://logo", mime_type="image/png")
+def logo() -> bytes:
+    """The shop's logo."""
+    return b"\x89PNG\r\n\x1a\n"
+
+
+@server.resource("stock://{title}{?branch}")
+async def stock_of(title: str, branch: int = 1) -> Stock:
+    """How many copies of a book a branch has."""
+    if title == "Emma":
+        raise ResourceNotFound
+    return Stock(title, branch)
+
+
+@server.prompt(title="Recommend a book")
+async def recommend(genre: Literal["crime", "poetry", "politics"], copies: int = 1) -> str:
+    """Ask for a book.
+
+    Args:
+        genre: What kind of book.
+    """
+    return f"Recommend {copies + 1} books of {genre}."
+
+
+@server.prompt
+def review(title: str, author: str = "nobody") -> list[PromptMessage]:
+    """Talk about a book."""
+    return [
+        PromptMessage("user", TextContent(f"Review {title!r} by {author}.")),
+        PromptMessage("assistant", TextContent("I have read it.")),
+    ]
+
+
+@server.completion(prompt="review", argument="title")
+@server.completion(resource="stock://{title}{?branch}", argument="title")
+async def titles(value: str) -> list[str]:
+    """300 books."""
+    return [title for n in range(300) if (title := f"Dune {n}").startswith(value)]
+
+
+@server.completion(prompt="review", argument="author")
+def authors(value: str, arguments: Mapping[str, str]) -> list[str]:
+    """Only those who have written the book."""
+    return ["Frank Herbert"] if arguments.get("title", "").startswith("Dune") else []
 
 
 def _note(variable: str, line: str) -> None:

@@ -68,6 +68,7 @@ _ERROR_RESPONSES = {
 }
 _LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 _SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
 
@@ -255,19 +256,38 @@ class WireCheck:
         request = self._answered(message)
         method, result = request["method"], message["result"]
         _require(method in _ANSWERS, f"a result for {method}", message)
-        check_schema(_REQUESTS[method], request)
+        check_schema(_REQUESTS[method], _without_answers(request))
         check_schema(_ANSWERS[method], message)
         _require("resultType" in result, "a result without resultType", message)
         if result["resultType"] == "complete":
             check_schema(_COMPLETE[method], result)
         else:
             _require(result["resultType"] == "input_required", "unknown resultType", message)
-            _require(method in _MAY_ASK, f"{method} may not ask", message)
-            check_schema("InputRequiredResult", result)
-            _require(
-                bool(result.keys() & {"inputRequests", "requestState"}), "asks nothing", message
-            )
+            self._check_questions(request, result)
         check_schema("Implementation", result.get("_meta", {}).get(_SERVER_INFO))
+
+    def _check_questions(self, request: Message, result: Message) -> None:
+        """*Multi Round-Trip Requests*: "Server Requirements"."""
+        _require(request["method"] in _MAY_ASK, "asks where it must not", result)
+        check_schema("InputRequiredResult", result)
+        questions = result.get("inputRequests", {})
+        _require(bool(questions) or "requestState" in result, "asks for nothing", result)
+        capabilities = request["params"]["_meta"][_CAPABILITIES]
+        for question in questions.values():
+            method, params = question["method"], question.get("params", {})
+            name = method.partition("/")[0]
+            _require(name in capabilities, f"the client has no {name}", question)
+            can = capabilities[name]
+            if method == "elicitation/create":
+                mode = params.get("mode", "form")
+                check_schema(f"ElicitRequest{'URL' if mode == 'url' else 'Form'}Params", params)
+                _require(mode in (can or {"form": {}}), f"the client has no {mode}", question)
+            elif method == "sampling/createMessage":
+                check_schema("CreateMessageRequest", question)
+                tools = params.keys() & {"tools", "toolChoice"}
+                _require(not tools or "tools" in can, "the client has no tools", question)
+            else:
+                check_schema("ListRootsRequest", question)
 
     def _answered(self, message: Message) -> Message:
         waiting = self._open.get(_key(message["id"]))
@@ -313,6 +333,12 @@ def _meta_of(message: Message) -> Message:
 def _meta_of_result(message: Message) -> Message:
     meta: Message = message["result"].get("_meta", {})
     return meta
+
+
+def _without_answers(request: Message) -> Message:
+    """A request without ``inputResponses``: what nobody asked for is ignored, whatever it is."""
+    params = {k: v for k, v in request["params"].items() if k != "inputResponses"}
+    return {**request, "params": params}
 
 
 def _require(holds: bool, otherwise: str, message: Message) -> None:

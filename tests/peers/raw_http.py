@@ -67,7 +67,8 @@ def post(
     }
     if isinstance(message, dict):
         headers["mcp-method"] = message["method"]
-        headers["mcp-name"] = message.get("params", {}).get("name")
+        params = message.get("params", {})
+        headers["mcp-name"] = params.get("name", params.get("uri"))
     if chunked:
         headers["transfer-encoding"] = "chunked"
         body = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"

@@ -1,0 +1,1 @@
+"""What handlers ask clients for: forms, pages, models, roots; and the state between two rounds."""
