@@ -230,6 +230,8 @@ class Call(Lifecycle):
             progress_reported=self._progress_count,
             progress_sent=0,
             trace_id=self.trace_id,
+            changes_sent=0,
+            changes_coalesced=0,
         )
         self._journal.add(self.record)
         if self.span is not None:

@@ -92,6 +92,11 @@ class Dispatcher:
             self._began_at = trio.current_time()
             self.thread = threading.get_ident()
 
+    @property
+    def has_served(self) -> bool:
+        """Whether a transport has ever begun to serve."""
+        return self._token is not None
+
     def call_soon(self, fn: Callable[[], object]) -> None:
         """From a worker thread: call ``fn`` in the loop, once however often this is called."""
         assert self._token is not None

@@ -9,6 +9,7 @@ cancellation wins.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -72,11 +73,15 @@ _keys = itertools.count(1)
 
 
 class Exchange(Lifecycle):
-    """A request being served. ``key`` is unique in this process; request ids are the peer's."""
+    """A request being served. ``key`` is unique in this process; request ids are the peer's.
+
+    ``endless``: its handler has no end of its own, so the server ends it; see :meth:`end_on_drain`.
+    """
 
     __slots__ = (
         "_answered",
         "_asked",
+        "_at_drain",
         "_delivered",
         "_ended_at",
         "_error",
@@ -88,9 +93,13 @@ class Exchange(Lifecycle):
         "_record",
         "_started_at",
         "_unwound_at",
+        "changes_coalesced",
+        "changes_sent",
         "cleanup_outcome",
         "cleanups",
         "core",
+        "draining",
+        "endless",
         "era",
         "error_code",
         "key",
@@ -140,6 +149,11 @@ class Exchange(Lifecycle):
         self.cleanup_outcome: str | None = None
         self.work: tuple[ThreadWork, ...] = ()
         self.span: GuardedExchangeSpan | None = None
+        self.changes_sent = 0
+        self.changes_coalesced = 0
+        self.endless = False
+        self.draining = False
+        self._at_drain: Callable[[], None] | None = None
         self._nursery: trio.Nursery | None = None
         self._posted: ProgressUpdate | None = None
         self._started_at: float | None = None
@@ -181,7 +195,7 @@ class Exchange(Lifecycle):
                 self._tear_down()
                 raise
             self._note_deadline()
-            self._nursery = None
+            self._nursery = self._at_drain = None
         if self._state is State.RUNNING:
             self._queue_outcome(result, error)
         else:
@@ -206,6 +220,21 @@ class Exchange(Lifecycle):
             self._frame = None
             self._stopped(kind)
         return True
+
+    def end_on_drain(self, end: Callable[[], None]) -> None:
+        """For a handler without an end of its own: call ``end`` once the server drains. It should
+        return its result soon then, and so does not hold the drain until its limit."""
+        self.endless = True
+        if self.draining:
+            end()
+        else:
+            self._at_drain = end
+
+    def drain(self) -> None:
+        """The server is about to leave; the transport's call. Never waits."""
+        self.draining = True
+        if self._at_drain is not None:
+            self._at_drain()
 
     # The outcome on its way out (an Outgoing) ---------------------------------------------------
 
@@ -261,6 +290,11 @@ class Exchange(Lifecycle):
         """Give the request ``seconds`` from its arrival, unless it has less already."""
         scope = self.nursery.cancel_scope
         scope.deadline = min(scope.deadline, self.received_at + seconds)
+
+    @property
+    def answered(self) -> bool:
+        """Whether its answer has begun to go out."""
+        return self._answered
 
     @property
     def speaking(self) -> bool:
@@ -441,6 +475,8 @@ class Exchange(Lifecycle):
             logs_sent=logs.sent if logs is not None else 0,
             logs_dropped=logs.dropped if logs is not None else 0,
             trace_id=(span and span.trace_id) or trace_id_of(self.request.params.get("_meta")),
+            changes_sent=self.changes_sent,
+            changes_coalesced=self.changes_coalesced,
         )
         self.core.journal.add(record)
         if span is not None:

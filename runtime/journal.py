@@ -28,16 +28,18 @@ logger = logging.getLogger("trio_mcp.journal")
 class Record:
     """One request, from its arrival to its end. Times are seconds on Trio's clock.
 
-    ``role`` is ``"server"`` for an exchange, ``"client"`` for a call. ``target`` is the name of the
-    tool, where there is one. ``peer`` is what the client calls itself, ``principal`` the name of
-    who it has proved to be, where the application asks for that. ``started_at`` is ``None`` if the
-    request ended before its handler began (for a call: before it began to go out). ``cleanup`` is
-    ``None`` unless the request was cancelled: ``"clean"``; ``"error"``, clean-up raised; ``"timed
-    out"``, a ``ctx.cleanup`` block ran into its limit; ``"abandoned"``, a thread ran on after its
-    window. ``late`` may grow after the end, when such a thread finishes. ``delivered`` is ``False``
-    for a claimed answer whose write failed, ``None`` where there was no answer. ``asked`` has the
-    keys of the questions, if the answer asked the client for input. ``trace_id`` are the 32
-    hexadecimal digits of the trace it belongs to, if it belongs to one.
+    ``role`` is ``"server"`` for an exchange, ``"client"`` for a call. ``target`` is what it is
+    about, if that has a name: the tool's, or what a subscription is for. ``peer`` is what the
+    client calls itself, ``principal`` the name of who it has proved to be, where the application
+    asks for that. ``started_at`` is ``None`` if the request ended before its handler began (for a
+    call: before it began to go out). ``cleanup`` is ``None`` unless the request was cancelled:
+    ``"clean"``; ``"error"``, clean-up raised; ``"timed out"``, a ``ctx.cleanup`` block ran into its
+    limit; ``"abandoned"``, a thread ran on after its window. ``late`` may grow after the end, when
+    such a thread finishes. ``delivered`` is ``False`` for a claimed answer whose write failed,
+    ``None`` where there was no answer. ``asked`` has the keys of the questions, if the answer asked
+    the client for input. Changes are those of a subscription; one that was still to be told when it
+    came again is coalesced. ``trace_id`` are the 32 hexadecimal digits of the trace it belongs to,
+    if it belongs to one.
     """
 
     role: Literal["server", "client"]
@@ -68,6 +70,8 @@ class Record:
     logs_sent: int = 0
     logs_dropped: int = 0
     trace_id: str | None = None
+    changes_sent: int = 0
+    changes_coalesced: int = 0
 
     @property
     def duration(self) -> float:

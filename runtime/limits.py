@@ -127,6 +127,9 @@ class Limits:
     """Most schemas in it that may look at one value, its references expanded."""
     value_depth: int = _count(200)
     """Most levels of arguments and results that such a schema is for."""
+    # Subscriptions
+    subscribed_resources: int = _count(1000)
+    """URIs of one ``subscriptions/listen`` request; with more it is refused with -32602."""
 
     # Lists
     page_size: int = _count(100)

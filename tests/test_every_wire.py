@@ -66,7 +66,7 @@ async def test_discovery_names_the_server_and_its_version(wire: type[Site]) -> N
         peer = await site.connect()
         result = (await (await peer.start("server/discover")).answer())["result"]
         assert result["supportedVersions"] == ["2026-07-28"]
-        assert result["capabilities"]["tools"] == {}
+        assert result["capabilities"]["tools"] == {"listChanged": True}
         assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "fixtures"
 
 

@@ -515,7 +515,7 @@ async def test_discovery_says_what_the_server_is(autojump_clock: trio.testing.Mo
         await peer.send(request("discover", "server/discover"))
         result = (await peer.answer("discover"))["result"]
         assert result["supportedVersions"] == [VERSION]
-        assert result["capabilities"] == {"tools": {}, "logging": {}}
+        assert result["capabilities"] == {"tools": {"listChanged": True}, "logging": {}}
         assert result["instructions"] == "Ask for books."
         info = {"name": "bookshop", "version": "1.2.3", "title": "A bookshop"}
         assert result["_meta"] == {"io.modelcontextprotocol/serverInfo": info}

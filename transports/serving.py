@@ -20,6 +20,7 @@ from ..runtime.jsonrpc import (
     Request,
     RequestId,
     encode_error,
+    encode_notification,
     id_key,
     is_request_id,
 )
@@ -130,6 +131,8 @@ class ServerConnection:
         limits = self._core.limits
         self._draining = True
         self._channel.shorten_stall(limits.drain)
+        for exchange in list(self._exchanges.values()):
+            exchange.drain()
         with trio.move_on_after(limits.drain):
             await self._until_idle()
         self._cancel_all(CancelSource.SHUTDOWN)
@@ -248,6 +251,8 @@ class ServerConnection:
 
     def finish(self, exchange: Exchange) -> None:
         self._channel.put(exchange)
+        if exchange.endless:
+            self._channel.put(_Farewell(exchange, self._refusals))
         self._note_change()
 
     def forget(self, exchange: Exchange) -> None:
@@ -286,6 +291,22 @@ class _Refusal(Bare):
         if not same:
             del self._waiting[self._key]
         return super().take()
+
+
+class _Farewell(_Refusal):
+    """Tells that what has no end of its own is over, once its answer has gone out (specification:
+    *Cancellation*). A cancellation that comes in time drops it, too."""
+
+    def __init__(self, exchange: Exchange, waiting: dict[str, deque[_Refusal]]) -> None:
+        request_id = exchange.request.id
+        params = {"requestId": request_id, "reason": "Ended by the server"}
+        frame = encode_notification("notifications/cancelled", params)
+        super().__init__(frame, request_id, waiting)
+        self._exchange = exchange
+
+    def take(self) -> bytes | None:
+        frame = super().take()
+        return frame if self._exchange.answered else None
 
 
 def _duplicate(request_id: RequestId | None, message: str) -> ProtocolError:

@@ -57,3 +57,6 @@ class Era(Protocol):
 
     def encode_log(self, level: LoggingLevel, data: Any, logger: str | None) -> bytes:
         """A log message; ``data`` is a JSON value."""
+
+    def encode_subscribed(self, subscription_id: RequestId, method: str, params: object) -> bytes:
+        """A notification of a subscription; ``params`` is a model."""

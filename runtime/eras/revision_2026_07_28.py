@@ -20,6 +20,7 @@ from ..models.base import (
     META_PROGRESS_TOKEN,
     META_PROTOCOL_VERSION,
     META_SERVER_INFO,
+    META_SUBSCRIPTION_ID,
     ClientCapabilities,
     Implementation,
     LoggingLevel,
@@ -118,6 +119,11 @@ class Revision20260728:
         if logger is not None:
             params["logger"] = logger
         return encode_notification("notifications/message", params)
+
+    def encode_subscribed(self, subscription_id: RequestId, method: str, params: object) -> bytes:
+        data = unstructure(params)
+        data["_meta"] = {META_SUBSCRIPTION_ID: subscription_id}
+        return encode_notification(method, data)
 
 
 def client_meta(

@@ -8,7 +8,7 @@ from .client import Client
 from .connecting import Target, connect
 from .elicitation import Elicitation
 from .handlers.caching import CacheHint
-from .handlers.changes import Change
+from .handlers.changes import Change, ChangeBus, LocalBus
 from .handlers.results import ToolResult
 from .handlers.schema.type_hints import McpHeader
 from .logs import LogMessage
@@ -89,6 +89,7 @@ __all__ = [
     "CancelCause",
     "CancelSource",
     "Change",
+    "ChangeBus",
     "Changes",
     "Client",
     "Completion",
@@ -119,6 +120,7 @@ __all__ = [
     "ListResourceTemplatesResult",
     "ListResourcesResult",
     "ListToolsResult",
+    "LocalBus",
     "LogMessage",
     "McpHeader",
     "Oversize",

@@ -10,6 +10,7 @@ import trio
 
 from .features import Features
 from .handlers.caching import CacheHint
+from .handlers.changes import ChangeBus, LocalBus
 from .handlers.discovery import Discovery
 from .handlers.input.request_state import RequestStates
 from .handlers.input.rounds import HandlerRounds
@@ -52,6 +53,8 @@ class Server(Features):
     :param single_use_state: accept the state of such a request once, and so no answers without one.
         What has been used is known to this process only.
     :param cache: the caching hint of discovery and lists.
+    :param bus: carries changes to clients that listen, if not only this server's own; see
+        :class:`~trio_mcp.ChangeBus`.
     :param tracing: makes a span of each request: :class:`trio_mcp.otel.OpenTelemetry`, for one.
 
     Serve it with one of the ``serve_*`` methods, or several at once. Cancelling the scope around
@@ -72,6 +75,7 @@ class Server(Features):
         secret: Secret | None = None,
         single_use_state: bool = False,
         cache: CacheHint | None = None,
+        bus: ChangeBus | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.name = name
@@ -88,7 +92,7 @@ class Server(Features):
         core = Dispatcher(name, Revision20260728(info, limits.id_length), limits, tracing)
         states = RequestStates(secret, limits, single_use=single_use_state)
         core.rounds = self._rounds = HandlerRounds(states)
-        super().__init__(core, Cursors(secret), cache)
+        super().__init__(core, Cursors(secret), cache, bus if bus is not None else LocalBus())
         discovery = Discovery([VERSION], self.capabilities, instructions, cache)
         core.methods["server/discover"] = Method(RequestParams, discovery.discover)
 

@@ -34,6 +34,7 @@ from trio_mcp.transports.memory import MemoryWire, memory_wire_pair
 __all__ = ["Memory", "Stdio", "Tcp", "WebSocket"]
 
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError, trio.EndOfChannel)
+_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
 class ChannelPeer(Peer):
@@ -59,6 +60,10 @@ class ChannelPeer(Peer):
 
     def _handle_of(self, message: Message) -> Handle:
         if "method" in message:
+            params = message["params"]
+            about = params.get("requestId", params.get("_meta", {}).get(_SUBSCRIPTION))
+            if about is not None:
+                return next(h for h in reversed(self.handles) if same_id(h.id, about))
             token = key_of(message["params"]["progressToken"])
             return next(h for h in reversed(self.handles) if key_of(h.token) == token)
         if "id" not in message:  # about the oldest that can only be answered like this

@@ -215,7 +215,8 @@ class WireCheck:
         _require(listen not in self._acknowledged, "acknowledged twice", message)
         asked, agreed = requests[0]["params"]["notifications"], message["params"]["notifications"]
         for name, value in agreed.items():
-            within = set(value) <= set(asked[name]) if type(value) is list else asked[name] is value
+            wanted = asked.get(name)
+            within = set(value) <= set(wanted or []) if type(value) is list else wanted is value
             _require(within, f"more {name} than was asked for", message)
         self._acknowledged[listen] = agreed
 
@@ -265,6 +266,10 @@ class WireCheck:
             _require(result["resultType"] == "input_required", "unknown resultType", message)
             self._check_questions(request, result)
         check_schema("Implementation", result.get("_meta", {}).get(_SERVER_INFO))
+        if method == "subscriptions/listen":
+            ended = _key(result["_meta"][_SUBSCRIPTION])
+            _require(ended == _key(message["id"]), "ends another subscription", message)
+            _require(ended in self._left, "ended before it was acknowledged", message)
 
     def _check_questions(self, request: Message, result: Message) -> None:
         """*Multi Round-Trip Requests*: "Server Requirements"."""

@@ -18,8 +18,10 @@ from trio_mcp import Context, Limits, Server, ToolError
 class Fixtures:
     """A server with the fixture tools, and what its handlers have been seen doing."""
 
+    make_server: type[Server] = Server
+
     def __init__(self, limits: Limits | None = None) -> None:
-        self.server = Server("fixtures", version="1.0.0", limits=limits)
+        self.server = self.make_server("fixtures", version="1.0.0", limits=limits)
         self.live = 0
         self.begun: list[str] = []
         self.released: list[str] = []

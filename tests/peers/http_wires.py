@@ -367,6 +367,8 @@ class Http2Peer(HttpPeer):
     async def listen(self) -> None:
         try:
             while data := await self._stream.receive_some(65536):
+                if self._left:
+                    continue  # what streams that go on still have to say
                 for event in self._h2.receive_data(bytes(data)):
                     await self._on_event(event)
                 await self._flush()

@@ -18,11 +18,18 @@ import attrs
 import msgspec
 import trio
 
-from trio_mcp import Context, Limits, Record, ScopeKind
+from trio_mcp import Context, Limits, Record, ScopeKind, Server
+from trio_mcp.handlers.changes import ListKind
+from trio_mcp.runtime.models.base import (
+    PromptsCapability,
+    ResourcesCapability,
+    ServerCapabilities,
+    ToolsCapability,
+)
 
 from .fixture_server import Fixtures
 
-__all__ = ["GATE_TIME", "Observed", "Sight"]
+__all__ = ["GATE_TIME", "Observed", "Offering", "Sight"]
 
 GATE_TIME = 20.0
 """Seconds after which a thread goes through a closed gate, so that a failing test can end."""
@@ -47,18 +54,33 @@ class Sight:
     exchanges: list[str]
     connections: list[str]
     stragglers: int
+    listeners: int
+
+
+class Offering(Server):
+    """A server that says that it has everything of which changes can be told."""
+
+    def capabilities(self) -> ServerCapabilities:
+        return ServerCapabilities(
+            tools=ToolsCapability(list_changed=True),
+            prompts=PromptsCapability(list_changed=True),
+            resources=ResourcesCapability(list_changed=True, subscribe=True),
+        )
 
 
 class Observed(Fixtures):
-    """The fixture tools, and some that wait until they are let go."""
+    """The fixture tools, and some that wait until they are let go, or change something."""
+
+    make_server = Offering
 
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits)
         self._gate = trio.Event()
         self._thread_gate = threading.Event()
-        for tool in (self.speak, self.gated, self.deaf, self.place):
+        for tool in (self.speak, self.gated, self.deaf, self.place, self.touch):
             self.server.tool(tool)
         self.server.tool(timeout=0.05)(self.hurried)
+        self.server.tool(self.restock)
 
     async def speak(self, label: str, ctx: Context) -> str:
         """Report once, then stay; on the way out, a clean-up that awaits."""
@@ -93,6 +115,15 @@ class Observed(Fixtures):
         """Structured content of more than one part."""
         return {"shelf": shelf, "row": row}
 
+    async def touch(self, uris: list[str]) -> None:
+        """These resources have been updated, one after the other."""
+        for uri in uris:
+            self.server.notify_resource_updated(uri)
+
+    async def restock(self, kind: ListKind) -> None:
+        """A list has changed."""
+        self.server._changed(kind)
+
     def open_gate(self) -> None:
         """Let go all that wait."""
         self._gate.set()
@@ -111,6 +142,7 @@ class Observed(Fixtures):
             exchanges=[s.label for s in scopes if s.kind is ScopeKind.EXCHANGE],
             connections=[s.state for s in scopes if s.kind is ScopeKind.CONNECTION],
             stragglers=len(server._core.threads.stragglers),
+            listeners=len(server._subscriptions) + len(server._subscriptions._watching),
         )
 
 
@@ -130,6 +162,8 @@ def _told(record: Record) -> dict[str, Any]:
         "is_error": record.is_error,
         "extra_cancels": record.extra_cancels,
         "progress_sent": record.progress_sent,
+        "changes_sent": record.changes_sent,
+        "changes_coalesced": record.changes_coalesced,
     }
 
 

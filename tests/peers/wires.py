@@ -42,7 +42,8 @@ class Handle:
     """One request as its sender sees it.
 
     ``after`` has whatever was said about it after its answer or its cancellation: there must be
-    nothing. ``served`` is whether the server is to make an exchange of it, and so a record. On HTTP
+    nothing, but for the one ``farewell`` of a channel to a subscription that the server has ended.
+    ``served`` is whether the server is to make an exchange of it, and so a record. On HTTP
     ``status`` is that of its response, and ``over`` is set when that has ended.
     """
 
@@ -53,6 +54,7 @@ class Handle:
         self.notifications: list[Message] = []
         self.after: list[Any] = []
         self.cancelled = False
+        self.farewell: Message | None = None
         self.over = trio.Event()
         self.status: int | None = None
         self._answer: Message | None = None
@@ -73,7 +75,9 @@ class Handle:
 
     async def hear(self, message: Any) -> None:
         """The driver: something was said about this request."""
-        if self.cancelled or self.answered:
+        if self._is_farewell(message):
+            self.farewell = message
+        elif self.cancelled or self.answered:
             self.after.append(message)
         elif "method" in message:
             self.notifications.append(message)
@@ -81,6 +85,10 @@ class Handle:
             self._answer = message
         async with self._heard:
             self._heard.notify_all()
+
+    def _is_farewell(self, message: Any) -> bool:
+        said = isinstance(message, dict) and message.get("method") == "notifications/cancelled"
+        return said and self.answered and not self.cancelled and self.farewell is None
 
     async def answer(self, timeout: float = PATIENCE) -> Message:
         """Wait for the answer. Raises ``trio.TooSlowError``."""
@@ -263,7 +271,7 @@ async def serving(kind: type[Site], **limits: Any) -> AsyncGenerator[Site, None]
 
 
 def _is_idle(sight: Sight, served: int) -> bool:
-    busy = sight.exchanges or sight.inflight or sight.live or sight.stragglers
+    busy = sight.exchanges or sight.inflight or sight.live or sight.stragglers or sight.listeners
     return not busy and len(sight.records) >= served
 
 

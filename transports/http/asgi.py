@@ -239,7 +239,8 @@ class _Request:
             if not self._answered:
                 self._stopped = True
                 self.drain()
-                self.shut_down()
+                if self._exchange is None or not self._exchange.endless:  # which ends by itself
+                    self.shut_down()
             raise
         self._end(CancelSource.DISCONNECT)
         if message["type"] != "http.disconnect":
@@ -263,6 +264,8 @@ class _Request:
 
     def drain(self) -> None:
         self._draining = True
+        if self._exchange is not None:
+            self._exchange.drain()
         if self._sending is not None:
             soon = trio.current_time() + self._limits.drain
             self._sending.deadline = min(self._sending.deadline, soon)

@@ -81,6 +81,8 @@ class HttpConnection:
         """Serve what is being served, nothing more; a request that is just coming is refused."""
         self._draining = True
         self._expecting = self._incoming.stage is not None
+        if self._current is not None:
+            self._current.drain()
         if self._sending is not None:
             soon = trio.current_time() + self._limits.drain
             self._sending.deadline = min(self._sending.deadline, soon)

@@ -25,6 +25,10 @@ STREAM_HEADERS: Final = (
 )
 
 
+BATCH: Final = 64 * 1024
+"""Bytes after which a batch of events goes out."""
+
+
 class Sink(Protocol):
     """A carrier's side of one event stream."""
 
@@ -55,7 +59,8 @@ class HttpReply:
         self.streaming = False
         self.streamed: trio.Event | None = None
         self._open_stream = open_stream
-        self._queue: list[Outgoing] = []  # progress, a comment, what waits of log messages …
+        # Progress or a subscription, a comment, the outcome; and the log messages that wait.
+        self._queue: list[Outgoing] = []
         self._waiting: trio.lowlevel.Task | None = None
         self._heard_at = now
         self._over = False
@@ -99,14 +104,15 @@ class HttpReply:
                 if self._over:
                     return
                 await self._park()
-            batch, events = [], []
-            while self._queue:
+            batch, events, size = [], [], 0
+            while self._queue and size < BATCH:  # what waits has not been said yet
                 item = self._queue.pop(0)
                 final = final or isinstance(item, Exchange)
                 frame = item.take()
                 if frame is not None:
                     batch.append(item)
                     events.append(frame if isinstance(item, _Comment) else encode_event(frame))
+                    size += len(frame)
             if events:
                 self._heard_at = trio.current_time()
                 delivered = False

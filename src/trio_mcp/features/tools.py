@@ -1,0 +1,135 @@
+"""Tools, as applications add them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, overload
+
+from ..handlers.tools import Tools
+from ..runtime.models.base import Icon
+from ..runtime.models.tools import ToolAnnotations
+
+__all__ = ["ToolFeatures"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ToolFeatures:
+    """The tools of a server."""
+
+    _tools: Tools
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+
+    @overload
+    def tool(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: ToolAnnotations | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Callable[[F], F]: ...
+
+    def tool(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: ToolAnnotations | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Offer a function as a tool; a decorator with or without options.
+
+        The schema comes from the signature, the description from the docstring. An ``async def``
+        function runs in the request's own nursery; a plain ``def`` in a worker thread. A parameter
+        annotated ``Context`` gets the request's context. The function is returned unchanged.
+
+        :param name: instead of the function's own name.
+        :param title: the name for people.
+        :param description: instead of the docstring.
+        :param annotations: hints for clients about what the tool does.
+        :param icons: for user interfaces.
+        :param meta: ``_meta`` of the tool's definition.
+        :param timeout: seconds from the request's arrival after which it is cancelled with cause
+            DEADLINE, and answered with an error.
+
+        Raises ``ValueError`` or ``TypeError``, at once, for what cannot be a tool. At run time,
+        raise :class:`~trio_mcp.ToolError` for failures that the model should read; any other
+        exception is logged and answered as an internal error, without its details.
+        """
+        if function is not None and not callable(function):
+            raise TypeError(f"tool() takes a function; write tool(name={function!r})")
+
+        def decorate(function: F) -> F:
+            self._tools.add(
+                function,
+                name=name,
+                title=title,
+                description=description,
+                annotations=annotations,
+                icons=icons,
+                meta=meta,
+                timeout=timeout,
+            )
+            return function
+
+        return decorate if function is None else decorate(function)
+
+    def add_tool(
+        self,
+        function: Callable[..., Any],
+        /,
+        *,
+        input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: ToolAnnotations | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Offer a function as a tool, also while the server is served. See :meth:`tool`.
+
+        :param input_schema: JSON Schema of the arguments, published as it is, instead of one from
+            the signature. The function takes all arguments in one parameter, of any name, as a
+            ``dict``, and may have a context besides. ``"type"`` must be ``"object"``.
+        :param output_schema: JSON Schema of the structured content, published as it is, instead of
+            one from the return annotation. Any JSON value may be structured content.
+
+        Raises ``ValueError`` or ``TypeError``, at once, for what cannot be a tool.
+
+        Schemas are of JSON Schema 2020-12, or 2019-09 or draft-07 if ``$schema`` says so. They are
+        bounded by ``Limits.schema_bytes``, ``schema_depth`` and ``schema_visits``, the values they
+        are for by ``value_depth``. References to other documents are refused, never fetched, and so
+        are patterns that cannot be matched in linear time.
+        """
+        self._tools.add(
+            function,
+            name=name,
+            title=title,
+            description=description,
+            annotations=annotations,
+            icons=icons,
+            meta=meta,
+            timeout=timeout,
+            input_schema=input_schema,
+            output_schema=output_schema,
+        )
+
+    def remove_tool(self, name: str) -> None:
+        """Offer a tool no more. Calls that are running go on. Raises ``KeyError`` for no tool."""
+        self._tools.remove(name)
