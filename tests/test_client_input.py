@@ -6,8 +6,10 @@ is held against the official schema on the way.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,6 +38,7 @@ from trio_mcp import (
     connect,
 )
 from trio_mcp.runtime.models.base import META_CLIENT_CAPABILITIES
+from trio_mcp.runtime.tracing import TracedRequest
 
 FORM: dict[str, Any] = {
     "type": "object",
@@ -119,12 +122,12 @@ CALLS: dict[str, tuple[Callable[[Client], Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.parametrize("state", ['opaque "é\n=', ""])
 @pytest.mark.parametrize("method", CALLS)
 async def test_a_request_is_answered_and_the_call_made_again(
-    method: str, autojump_clock: trio.testing.MockClock
+    method: str, state: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     call, params = CALLS[method]
-    state = 'opaque "é\n='
     asked: list[Elicitation] = []
 
     async def on_elicit(question: Elicitation) -> ElicitResult:
@@ -634,10 +637,13 @@ async def test_progress_goes_on_over_all_rounds(autojump_clock: trio.testing.Moc
         ]
         return b"\n".join(json.dumps(line).encode() for line in lines)
 
-    async with scripted(answer, on_elicit=accept) as (client, _):
+    def on_elicit(question: Elicitation) -> ElicitResult:
+        assert call.last_progress is not None
+        return accept(question)
+
+    async with scripted(answer, on_elicit=on_elicit) as (client, _):
         async with client.start_tool("order") as call:
             assert len([update async for update in call.progress]) == 2
-            assert call.last_progress is not None
             assert (await call.result()).content == []
 
 
@@ -692,3 +698,60 @@ async def test_a_handle_that_is_left_before_it_answers_is_cancelled(
         await client.discover()
         assert len(script.sent("tools/call")) == 1
         assert client._connection.calls == ()
+
+
+async def test_what_is_over_is_no_work_for_the_garbage_collector(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted(rounds(asks(a=form())), on_elicit=accept) as (client, _):
+        gc.collect()
+        gc.disable()
+        try:
+            async with client.start_tool("order") as call:
+                await call.result()
+            pending = weakref.ref(call._pending)
+            del call
+            assert pending() is None
+        finally:
+            gc.enable()
+
+
+class OneSpan:
+    """A tracing hook that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.ends: list[Any] = []
+        self.trace_id = "0af7651916cd43dd8448eb211c80319c"
+
+    def exchange(self, request: TracedRequest) -> None:
+        return None
+
+    def call(self, request: TracedRequest) -> OneSpan | None:
+        if request.method != "tools/call":
+            return None
+        self.calls.append(request.method)
+        return self
+
+    def meta(self) -> dict[str, str]:
+        return {"traceparent": f"00-{self.trace_id}-b7ad6b7169203331-01"}
+
+    def end(self, record: Any, failure: Any) -> None:
+        self.ends.append(record.request_id)
+
+
+async def test_a_call_has_one_span_over_all_its_rounds(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    tracing = OneSpan()
+    async with scripted(rounds(asks(a=form())), on_elicit=accept, tracing=tracing) as (
+        client,
+        script,
+    ):
+        await client.call_tool("order")
+        first, second = script.sent("tools/call")
+        assert (tracing.calls, tracing.ends) == (["tools/call"], [second["id"]])
+        parents = [request["params"]["_meta"]["traceparent"] for request in (first, second)]
+        assert parents == [tracing.meta()["traceparent"]] * 2
+        records = [record.trace_id for record in client.journal]
+        assert records[-2:] == [tracing.trace_id] * 2

@@ -134,9 +134,7 @@ class Changes:
         return change if wanted[change.kind] else None
 
     def _keep(self, change: Change) -> None:
-        if change in self._changes:
-            return
-        self._changes[change] = None
+        self._changes[change] = None  # where it is, if it waits already
         while len(self._changes) > self._backlog:
             self._changes.popitem(last=False)
             self.dropped += 1
