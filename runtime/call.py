@@ -30,14 +30,25 @@ _keys = itertools.count(1)
 
 
 class Call(Lifecycle):
-    """A request being made. An :class:`~.exchange.Outgoing`: it is sent when its turn comes."""
+    """A request being made. An :class:`~.exchange.Outgoing`: it is sent when its turn comes.
+
+    Without a frame it is reserved: it has an id, can be cancelled and be lost, but has to be
+    :meth:`load`-ed before it is sent.
+    """
+
+    on_input_required: Callable[[dict[str, Any]], None] | None = None
+    """Called with a result that asks for input, before the call ends: somebody will go on."""
+
+    listener: Callable[[str, dict[str, Any]], str | None] | None = None
+    """Of a subscription: called with the method and the parameters of its notifications. Returns
+    what is wrong with one, if anything is."""
 
     def __init__(
         self,
         request_id: RequestId,
         method: str,
         target: str | None,
-        frame: bytes,
+        frame: bytes | None,
         connection: str,
         journal: Journal,
         forget: Callable[[Call], None],
@@ -57,7 +68,7 @@ class Call(Lifecycle):
         self.changed = trio.Event()
         self.trace_id: str | None = None
         self.span: GuardedCallSpan | None = None
-        self._frame: bytes | None = frame
+        self._frame = frame
         self._connection = connection
         self._journal = journal
         self._forget = forget
@@ -83,6 +94,15 @@ class Call(Lifecycle):
         return self._result
 
     # On its way out (an Outgoing) -----------------------------------------------------------------
+
+    @property
+    def frame(self) -> bytes | None:
+        """The request, as long as it has not been sent."""
+        return self._frame
+
+    def load(self, frame: bytes) -> None:
+        """The request of a reserved call, which can be sent now."""
+        self._frame = frame
 
     @property
     def size(self) -> int:
@@ -113,6 +133,12 @@ class Call(Lifecycle):
             self._result = response.result
             if response.error is not None:
                 self._error = _server_error(response.error)
+            elif (
+                self.on_input_required is not None
+                and response.result is not None
+                and response.result.get("resultType") == "input_required"
+            ):
+                self.on_input_required(response.result)
             self._end()
             return
         cause = self.cause
@@ -155,13 +181,27 @@ class Call(Lifecycle):
         self.note_unwound()
         self._end()
 
+    async def left_running(self) -> None:
+        """Wait until the call is not RUNNING any more."""
+        while self.state is State.RUNNING:
+            await self.changed.wait()
+
     def wake(self) -> None:
         """Something changed: whoever waits looks again."""
         self.changed.set()
         self.changed = trio.Event()
 
+    def go_on_from(self, earlier: Call) -> None:
+        """Be the next round of a call: its owner has seen nothing of the change, and its span goes
+        on."""
+        self.updates = earlier.updates
+        self.last_progress = earlier.last_progress
+        self.trace_id = earlier.trace_id
+        self.span, earlier.span = earlier.span, None
+
     def _end(self) -> None:
         self._forget(self)
+        self.on_input_required = None  # no circle for the garbage collector
         now = trio.current_time()
         cancelled = self.cause is not None
         self.record = Record(

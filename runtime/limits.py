@@ -105,6 +105,20 @@ class Limits:
     progress_backlog: int = _count(100)
     """Updates of one call that wait for its owner, client side; the oldest is dropped."""
 
+    # Input that a server asks for, client side
+    input_rounds: int = _count(10)
+    """Times that a client answers one call's requests for input; once more fails the call."""
+    input_requests: int = _count(100)
+    """Requests for input in one answer of a server; more fail the call."""
+    input_pause: float = _bound(0.1)
+    """Pause before a call is made again for which the server wants nothing but that: none the first
+    time, then this long, twice, three times as long."""
+
+    # Subscriptions, client side
+    changes_backlog: int = _count(1000)
+    """Different changes that wait for the owner of a subscription; the oldest is dropped and
+    counted."""
+
     # Schemas that the application gives
     schema_bytes: int = _count(256 * 1024)
     """Longest schema given to ``add_tool``, as JSON."""

@@ -52,6 +52,12 @@ def test_the_echo_client_hears_progress_and_stops_a_call(tmp_path: Path) -> None
     assert lines[-1] == "stopped"
 
 
+def test_the_asking_client_answers_and_gives_up(tmp_path: Path) -> None:
+    lines = run("asking_client.py", tmp_path).stdout.splitlines()
+    assert lines[2] == "Order 1: 'Dune', wrapping: paper."
+    assert lines[-2:] == ["{'Dune': True}", "given up: True"]
+
+
 def test_the_tracing_example_shows_one_trace_through_two_servers(tmp_path: Path) -> None:
     pytest.importorskip(NEEDS["tracing.py"])
     lines = run("tracing.py", tmp_path).stdout.splitlines()

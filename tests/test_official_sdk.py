@@ -49,6 +49,7 @@ from trio_mcp import (
     ToolCall,
     connect,
 )
+from trio_mcp.runtime.models.results import Result
 
 PEERS = Path(__file__).parent / "peers"
 TOOLS = ["order_book", "rebuild_index", "stock", "refuse", "crash"]
@@ -351,7 +352,7 @@ async def test_our_client_gets_their_failures(official: Shop) -> None:
         assert failed.is_error is True
         assert "boom" in text_in(failed)
         with pytest.raises(ServerError) as unknown:
-            await client._request("no/such/method", {})
+            await client._ask("no/such/method", {}, Result, client._timeouts)
         assert unknown.value.code == -32601
         assert text_in(await client.call_tool("echo", {"text": "still here"})) == "still here"
 

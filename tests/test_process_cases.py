@@ -260,7 +260,7 @@ ODDITIES = {
     "id_null": 2,
     "result_without_id": 2,
     "requests": 2,
-    "notifications": 1,  # a malformed progress; unknown notifications and tokens are no fault
+    "notifications": 2,  # malformed progress, a cancellation; unknown ones are no fault
     "prints": 4,
     "framed": 2,
 }

@@ -12,8 +12,8 @@ import logging
 import math
 import reprlib
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
@@ -32,17 +32,41 @@ from ..runtime.jsonrpc import (
 )
 from ..runtime.lifecycle import CancelSource, State
 from ..runtime.limits import Limits
+from ..runtime.models.base import META_SUBSCRIPTION_ID
 from ..runtime.progress import ProgressUpdate, check_progress
 from .channel import Channel, close_wire
 from .framing import Frame, Oversize
 from .process import ServerProcess
 from .wire import ExplainedWire, Wire
 
-__all__ = ["CallConnection", "ClientConnection", "Violations", "encode_call", "read_progress"]
+__all__ = [
+    "SUBSCRIBED",
+    "CallConnection",
+    "ClientConnection",
+    "OnLog",
+    "Unasked",
+    "encode_call",
+    "read_progress",
+    "subscription_of",
+]
 
 logger = logging.getLogger("trio_mcp.connection")
 
 _LOGGED_VIOLATIONS = 5
+
+SUBSCRIBED: Final = frozenset(
+    {
+        "notifications/subscriptions/acknowledged",
+        "notifications/tools/list_changed",
+        "notifications/prompts/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/resources/updated",
+    }
+)
+"""Notifications that belong to a subscription, and say to which."""
+
+OnLog = Callable[[dict[str, Any]], str | None]
+"""Takes the parameters of a log message. Returns what is wrong with them, if anything is."""
 
 
 class CallConnection(Protocol):
@@ -53,6 +77,7 @@ class CallConnection(Protocol):
     process: ServerProcess | None
     violations: int
     last_violation: str | None
+    on_log: OnLog | None
 
     async def run(self) -> None:
         """Carry calls until :meth:`close`, which must follow."""
@@ -70,6 +95,12 @@ class CallConnection(Protocol):
     def open(self, method: str, params: Mapping[str, Any], target: str | None = None) -> Call:
         """Start a call. Never waits."""
 
+    def reserve(self, method: str, target: str | None = None) -> Call:
+        """A call that is not sent yet. Never waits."""
+
+    def send(self, call: Call, params: Mapping[str, Any]) -> None:
+        """Send a call that was reserved, and is RUNNING. Never waits."""
+
     def cancel(self, call: Call, source: CancelSource, reason: str | None = None) -> bool:
         """Cancel a call; the server is told by the wire's own means. Never waits."""
 
@@ -77,11 +108,13 @@ class CallConnection(Protocol):
         """The newest violation, if it came after ``when``."""
 
 
-class Violations:
-    """What a server has sent against the specification: counted, and the first few logged."""
+class Unasked:
+    """What a server sends besides answers and progress: log messages and changes, for those who
+    want them, and what is against the specification: counted, and the first few logged."""
 
     def __init__(self, label: str) -> None:
         self.label = label
+        self.on_log: OnLog | None = None
         self.violations = 0
         self.last_violation: str | None = None
         self._violated_at = -math.inf
@@ -96,6 +129,21 @@ class Violations:
         self._violated_at = trio.current_time()
         if self.violations <= _LOGGED_VIOLATIONS:
             logger.warning("%s sent %s", self.label, what)
+
+    def _on_log(self, params: dict[str, Any]) -> None:
+        if self.on_log is None:
+            self._violation("a log message, which nobody asked for")
+        elif (wrong := self.on_log(params)) is not None:
+            self._violation(wrong)
+
+    def _on_subscribed(self, call: Call | None, method: str, params: dict[str, Any]) -> None:
+        """A notification of the subscription that ``call`` has opened."""
+        if call is None or call.listener is None or call.state in (State.COMPLETED, State.FAILED):
+            self._violation(f"{method} of no subscription")
+        elif call.state is not State.RUNNING:
+            pass  # it crossed our cancellation
+        elif (wrong := call.listener(method, params)) is not None:
+            self._violation(wrong)
 
 
 def encode_call(
@@ -116,6 +164,13 @@ def encode_call(
     return frame
 
 
+def subscription_of(params: Mapping[str, Any]) -> RequestId | None:
+    """The id of the subscription that a notification belongs to; ``None`` for none."""
+    meta = params.get("_meta")
+    subscription_id = meta.get(META_SUBSCRIPTION_ID) if type(meta) is dict else None
+    return subscription_id if is_request_id(subscription_id) else None
+
+
 def read_progress(params: dict[str, Any]) -> ProgressUpdate:
     """Raises ``TypeError``, ``ValueError`` or ``OverflowError`` for a malformed one."""
     return check_progress(
@@ -125,7 +180,7 @@ def read_progress(params: dict[str, Any]) -> ProgressUpdate:
     )
 
 
-class ClientConnection(Violations):
+class ClientConnection(Unasked):
     """A channel to one server, with the calls that wait for its answers."""
 
     def __init__(
@@ -140,6 +195,7 @@ class ClientConnection(Violations):
         self._ids = itertools.count(1)
         self._calls: dict[RequestId, Call] = {}
         self._cancelled: OrderedDict[RequestId, Call] = OrderedDict()
+        self._listened: OrderedDict[RequestId, Call] = OrderedDict()
         self._life = trio.CancelScope(shield=True)
         self._grace: trio.CancelScope | None = None
         self._aborted = False
@@ -253,6 +309,26 @@ class ClientConnection(Violations):
             raise self._loss(self._lost, sent=False)
         request_id = next(self._ids)
         frame = encode_call(request_id, method, params, self._limits)
+        call = self._new_call(request_id, method, target, frame)
+        self._channel.put(call)
+        return call
+
+    def reserve(self, method: str, target: str | None = None) -> Call:
+        """A call that is not sent yet; it can be cancelled, and is lost with the connection. Never
+        waits. Raises :class:`ConnectionLost`."""
+        if self._lost is not None:
+            raise self._loss(self._lost, sent=False)
+        return self._new_call(next(self._ids), method, target, None)
+
+    def send(self, call: Call, params: Mapping[str, Any]) -> None:
+        """Send a call that was reserved, and is RUNNING. Never waits, and raises what :meth:`open`
+        raises."""
+        call.load(encode_call(call.id, call.method, params, self._limits))
+        self._channel.put(call)
+
+    def _new_call(
+        self, request_id: RequestId, method: str, target: str | None, frame: bytes | None
+    ) -> Call:
         call = Call(
             request_id,
             method,
@@ -264,7 +340,6 @@ class ClientConnection(Violations):
             self._limits,
         )
         self._calls[request_id] = call
-        self._channel.put(call)
         return call
 
     def cancel(self, call: Call, source: CancelSource, reason: str | None = None) -> bool:
@@ -282,9 +357,14 @@ class ClientConnection(Violations):
     def _forget(self, call: Call) -> None:
         del self._calls[call.id]
         if call.state is State.CANCELLED and call.sent:
-            self._cancelled[call.id] = call
-            while len(self._cancelled) > self._limits.late_answers:
-                self._cancelled.popitem(last=False)
+            self._remember(self._cancelled, call)
+        if call.listener is not None:
+            self._remember(self._listened, call)
+
+    def _remember(self, ended: OrderedDict[RequestId, Call], call: Call) -> None:
+        ended[call.id] = call
+        while len(ended) > self._limits.late_answers:
+            ended.popitem(last=False)
 
     # What the server says -------------------------------------------------------------------------
 
@@ -294,6 +374,8 @@ class ClientConnection(Violations):
         elif type(message) is Notification:
             if message.method == "notifications/progress":
                 self._on_progress(message.params)
+            else:
+                self._on_notification(message.method, message.params)
         else:
             self._violation("a request from the server, which this revision does not have")
 
@@ -322,6 +404,30 @@ class ClientConnection(Violations):
             if update.message is not None:
                 update = attrs.evolve(update, message=update.message[: self._limits.text_length])
             call.heard_progress(update)
+
+    def _on_notification(self, method: str, params: dict[str, Any]) -> None:
+        if method in SUBSCRIBED:
+            listen = subscription_of(params)
+            call = None
+            if listen is not None:
+                call = self._calls.get(listen) or self._listened.get(listen)
+            self._on_subscribed(call, method, params)
+        elif method == "notifications/message":
+            self._on_log(params)
+        elif method == "notifications/cancelled":
+            self._on_cancelled(params.get("requestId"))
+
+    def _on_cancelled(self, request_id: object) -> None:
+        """The server has left a subscription; it says so after the result that ends it."""
+        if is_request_id(request_id):
+            call = self._calls.get(request_id)
+            if call is not None and call.listener is not None:
+                why = "the server ended the subscription without a result"
+                call.lost(ConnectionLost(why, sent=True))
+                return
+            if request_id in self._listened:
+                return
+        self._violation("a cancellation of what is no subscription")
 
     def _on_garbage(self, error: ProtocolError, frame: Frame) -> None:
         call = None if error.response_id is None else self._calls.get(error.response_id)

@@ -126,13 +126,20 @@ class Revision20260728:
         return encode_notification(method, data)
 
 
-def client_meta(client_info: Implementation, capabilities: ClientCapabilities) -> dict[str, Any]:
+def client_meta(
+    client_info: Implementation,
+    capabilities: ClientCapabilities,
+    log_level: LoggingLevel | None = None,
+) -> dict[str, Any]:
     """The ``_meta`` that a client of this revision sends with every request."""
-    return {
+    meta = {
         META_PROTOCOL_VERSION: VERSION,
         META_CLIENT_INFO: unstructure(client_info),
         META_CLIENT_CAPABILITIES: unstructure(capabilities),
     }
+    if log_level is not None:
+        meta[META_LOG_LEVEL] = log_level
+    return meta
 
 
 def unsupported_version(version: object) -> ProtocolError:

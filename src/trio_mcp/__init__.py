@@ -4,11 +4,14 @@ Servers and clients in which "protocol cancelled" and "work stopped" are the sam
 """
 
 from .calls import ToolCall
-from .client import Client, Target, connect
+from .client import Client
+from .connecting import Target, connect
+from .elicitation import Elicitation
 from .handlers.caching import CacheHint
 from .handlers.changes import Change, ChangeBus, LocalBus
 from .handlers.results import ToolResult
 from .handlers.schema.type_hints import McpHeader
+from .logs import LogMessage
 from .runtime.context import Context
 from .runtime.errors import (
     CallCancelled,
@@ -41,7 +44,14 @@ from .runtime.models.content import (
     UnknownContent,
 )
 from .runtime.models.discovery import DiscoverResult
-from .runtime.models.prompts import GetPromptResult, PromptMessage
+from .runtime.models.elicitation import ElicitResult
+from .runtime.models.prompts import (
+    GetPromptResult,
+    ListPromptsResult,
+    Prompt,
+    PromptArgument,
+    PromptMessage,
+)
 from .runtime.models.resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -49,6 +59,9 @@ from .runtime.models.resources import (
     Resource,
     ResourceTemplate,
 )
+from .runtime.models.roots import Root
+from .runtime.models.sampling import CreateMessageRequestParams, CreateMessageResult
+from .runtime.models.subscriptions import SubscriptionFilter
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
 from .runtime.principal import Principal
 from .runtime.progress import ProgressUpdate
@@ -57,6 +70,7 @@ from .runtime.rounds import InputRequired
 from .runtime.scopes import Scope, ScopeKind
 from .runtime.tracing import TraceContext, Tracing
 from .server import Server
+from .subscriptions import Changes
 from .transports.framing import Frame, Oversize
 from .transports.http.authentication import Authenticate
 from .transports.http.message import RequestHead
@@ -76,14 +90,19 @@ __all__ = [
     "CancelSource",
     "Change",
     "ChangeBus",
+    "Changes",
     "Client",
     "Completion",
     "ConnectionLost",
     "ContentBlock",
     "Context",
+    "CreateMessageRequestParams",
+    "CreateMessageResult",
     "DiscoverResult",
     "Elicit",
+    "ElicitResult",
     "ElicitUrl",
+    "Elicitation",
     "Elicited",
     "EmbeddedResource",
     "ErrorCode",
@@ -97,14 +116,18 @@ __all__ = [
     "Journal",
     "LateOutcome",
     "Limits",
+    "ListPromptsResult",
     "ListResourceTemplatesResult",
     "ListResourcesResult",
     "ListToolsResult",
     "LocalBus",
+    "LogMessage",
     "McpHeader",
     "Oversize",
     "Principal",
     "ProgressUpdate",
+    "Prompt",
+    "PromptArgument",
     "PromptMessage",
     "ProtocolError",
     "ProtocolViolation",
@@ -115,6 +138,7 @@ __all__ = [
     "ResourceLink",
     "ResourceNotFound",
     "ResourceTemplate",
+    "Root",
     "Roots",
     "Sample",
     "Scope",
@@ -122,6 +146,7 @@ __all__ = [
     "Server",
     "ServerError",
     "State",
+    "SubscriptionFilter",
     "Target",
     "TextContent",
     "TextResourceContents",

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import attrs
 import trio
 
+from .answers import Answers, Asked
 from .runtime.call import Call
-from .runtime.errors import CallCancelled, CallTimeout, ProtocolViolation
+from .runtime.errors import CallCancelled, CallTimeout, ConnectionLost, ProtocolViolation
 from .runtime.journal import Record
+from .runtime.jsonrpc import decode
 from .runtime.lifecycle import CancelCause, CancelSource, State
+from .runtime.limits import Limits
 from .runtime.models.converter import ModelError, structure
-from .runtime.models.results import InputRequiredResult
 from .runtime.models.tools import CallToolResult
 from .runtime.progress import ProgressUpdate
 from .transports.calling import CallConnection
 
-__all__ = ["OnProgress", "PendingCall", "Timeouts", "ToolCall", "read_result", "read_tool_result"]
+__all__ = ["OnProgress", "PendingCall", "Timeouts", "ToolCall", "read_result"]
 
 M = TypeVar("M")
 
@@ -47,24 +50,54 @@ class Timeouts:
 
 
 class PendingCall:
-    """A call with its timeouts, whose owner waits in its own task."""
+    """A call with its timeouts, whose owner waits in its own task.
 
-    def __init__(self, connection: CallConnection, call: Call, timeouts: Timeouts) -> None:
+    It may take several rounds, with ``answers`` to what the server asks for: each is a request of
+    its own, ``call`` is the newest. The next one is reserved in the step in which the server asks,
+    so that what is said about the call's state is true while the application's callbacks run. They
+    run in the task that waits (specification: *Multi Round-Trip Requests*).
+    """
+
+    _asked: dict[str, Any] | None = None
+    _answering = False
+    _rounds = 0
+    _pauses = 0
+
+    def __init__(
+        self,
+        connection: CallConnection,
+        call: Call,
+        timeouts: Timeouts,
+        limits: Limits,
+        answers: Answers | None = None,
+    ) -> None:
         self.call = call
         self._connection = connection
         self._timeouts = timeouts
+        self._limits = limits
+        self._began_at = call.began_at
+        self._answers = answers
+        if answers is not None:
+            self._frame = call.frame
+            call.on_input_required = self._go_on
 
     async def finish(self, on_progress: OnProgress | None = None) -> dict[str, Any]:
         """Wait for the result. However this is left, the call is over or cancelled."""
-        call = self.call
         try:
             while True:
-                if on_progress is not None and call.updates:
-                    await self._deliver(on_progress, call.updates.popleft())
+                if on_progress is not None and self.call.updates:
+                    await self._deliver(on_progress, self.call.updates.popleft())
                 elif not await self.next_change():
-                    return call.result()
+                    return self._result()
         except BaseException as error:
             self.abandon(f"the caller {_what_happened(error)}")
+            raise
+
+    def _result(self) -> dict[str, Any]:
+        try:
+            return self.call.result()
+        except ConnectionLost as error:
+            error.sent = error.sent or self._rounds > 0  # an earlier round has been
             raise
 
     async def next_change(self) -> bool:
@@ -75,6 +108,9 @@ class PendingCall:
             return False
         if call.state is not State.RUNNING:
             raise CallCancelled(_why(call))
+        if self._asked is not None and not self._answering:
+            await self._answer(self._asked)
+            return True
         changed = call.changed
         idle_at, total_at = self._expiries()
         with trio.CancelScope(deadline=min(idle_at, total_at)) as scope:
@@ -102,9 +138,79 @@ class PendingCall:
         if late and self.call.state is State.RUNNING:
             raise self._time_out("max_timeout")
 
+    # Further rounds -------------------------------------------------------------------------------
+
+    def _go_on(self, result: dict[str, Any]) -> None:
+        """The server asks for input, which ends a request, and not the call."""
+        call = self._connection.reserve(self.call.method, self.call.target)
+        call.go_on_from(self.call)
+        call.on_input_required = self._go_on
+        self.call = call
+        self._asked = result
+
+    async def _answer(self, result: dict[str, Any]) -> None:
+        """Have the callbacks answer, and make the call again. What they raise cancels the call."""
+        call = self.call
+        try:
+            asked = self._read(call, result)
+        except ProtocolViolation as error:
+            self._asked = None
+            call.broken(error)
+            return
+        _, total_at = self._expiries()
+        self._answering = True
+        try:
+            with trio.CancelScope(deadline=total_at) as scope:
+                more = await self._more_params(call, asked)
+            if call.state is State.RUNNING:
+                if scope.cancelled_caught or trio.current_time() >= total_at:
+                    raise self._time_out("max_timeout")
+                assert self._frame is not None
+                params = decode(self._frame)["params"]  # the very same, whatever became of ours
+                call.heard_at = trio.current_time()
+                self._connection.send(call, {**params, **more})
+        except BaseException as error:
+            self.abandon(f"the caller {_what_happened(error)}")
+            raise
+        finally:
+            self._answering = False
+            self._asked = None
+        call.wake()  # others who wait have timeouts again
+
+    def _read(self, call: Call, result: dict[str, Any]) -> Asked:
+        assert self._answers is not None
+        self._rounds += 1
+        if self._rounds > self._limits.input_rounds:
+            raise ProtocolViolation(
+                f"{call.name}: the server asks for input again and again, more than "
+                f"input_rounds={self._limits.input_rounds} times"
+            )
+        return self._answers.read(result, call.name, self._limits.input_requests)
+
+    async def _more_params(self, call: Call, asked: Asked) -> dict[str, Any]:
+        """What goes with the next round, if the call still runs then."""
+        assert self._answers is not None
+        more: dict[str, Any] = {}
+        if asked.questions:
+            more["inputResponses"] = await self._answers.ask(asked.questions, call.left_running)
+        else:
+            await self._pause(call)
+        if asked.request_state is not None:
+            more["requestState"] = asked.request_state
+        return more
+
+    async def _pause(self, call: Call) -> None:
+        """The server wants to be asked again, and nothing else: at once, then less eagerly."""
+        with trio.move_on_after(self._limits.input_pause * self._pauses):
+            await call.left_running()
+        self._pauses += 1
+
+    # Timeouts -------------------------------------------------------------------------------------
+
     def _expiries(self) -> tuple[float, float]:
-        call, timeouts = self.call, self._timeouts
-        return call.heard_at + timeouts.idle, call.began_at + timeouts.total
+        timeouts = self._timeouts
+        idle_at = self.call.heard_at + timeouts.idle if self._asked is None else math.inf
+        return idle_at, self._began_at + timeouts.total
 
     def _time_out(self, limit: Limit) -> CallTimeout:
         call = self.call
@@ -117,11 +223,11 @@ class PendingCall:
             call.name,
             limit=limit,
             seconds=seconds,
-            elapsed=trio.current_time() - call.began_at,
+            elapsed=trio.current_time() - self._began_at,
             last_progress=call.last_progress,
-            outcome="unknown" if sent else "not sent",
+            outcome="unknown" if sent or self._rounds else "not sent",
         )
-        if (violation := self._connection.violation_since(call.began_at)) is not None:
+        if (violation := self._connection.violation_since(self._began_at)) is not None:
             error.add_note(f"In the meantime the server sent {violation}")
         return error
 
@@ -129,16 +235,23 @@ class PendingCall:
 class ToolCall:
     """A call in flight, as its owner sees it. Made by :meth:`.client.Client.start_tool`.
 
-    Its timeouts act while its owner waits: in :meth:`result`, or for :attr:`progress`.
+    Its timeouts act while its owner waits: in :meth:`result`, or for :attr:`progress`. There too,
+    callbacks answer what the server asks for; to cancel one cancels the call.
     """
 
     def __init__(self, pending: PendingCall) -> None:
         self._pending = pending
-        self._call = pending.call
+
+    @property
+    def _call(self) -> Call:
+        return self._pending.call
 
     @property
     def state(self) -> State:
-        """CANCELLING: the cancellation is on its way. CANCELLED: the server has been told."""
+        """CANCELLING: the cancellation is on its way. CANCELLED: the server has been told.
+
+        RUNNING too while callbacks answer what the server asks for.
+        """
         return self._call.state
 
     @property
@@ -148,7 +261,10 @@ class ToolCall:
 
     @property
     def record(self) -> Record | None:
-        """What became of the call, once it has ended. Late answers are counted here."""
+        """What became of the call, once it has ended. Late answers are counted here.
+
+        Each round is a request of its own, and has a record of its own: this is the last one's.
+        """
         return self._call.record
 
     @property
@@ -166,7 +282,7 @@ class ToolCall:
     async def result(self) -> CallToolResult:
         """Wait for the result. Raises what :meth:`.client.Client.call_tool` raises, and
         :class:`~trio_mcp.CallCancelled` after :meth:`cancel`, at once."""
-        return read_tool_result(await self._pending.finish())
+        return read_result(CallToolResult, await self._pending.finish(), "tools/call")
 
     def cancel(self, reason: str | None = None) -> None:
         """Cancel the call; the server is told why. Never waits, and may be called twice."""
@@ -194,13 +310,13 @@ class _Updates:
         return self
 
     async def __anext__(self) -> ProgressUpdate:
-        call = self._pending.call
+        pending = self._pending
         await trio.lowlevel.checkpoint()
-        while not call.updates:
-            if call.state is not State.RUNNING:
+        while not pending.call.updates:
+            if pending.call.state is not State.RUNNING:
                 raise StopAsyncIteration
-            await self._pending.next_change()
-        return call.updates.popleft()
+            await pending.next_change()
+        return pending.call.updates.popleft()
 
 
 def read_result(model: type[M], data: Any, what: str) -> M:
@@ -209,18 +325,6 @@ def read_result(model: type[M], data: Any, what: str) -> M:
         return structure(model, data, at="result")
     except ModelError as error:
         raise ProtocolViolation(f"{what}: {error}") from None
-
-
-def read_tool_result(data: dict[str, Any]) -> CallToolResult:
-    try:
-        result = structure(CallToolResult | InputRequiredResult, data, at="result")
-    except ModelError as error:
-        raise ProtocolViolation(f"tools/call: {error}") from None
-    if isinstance(result, CallToolResult):
-        return result
-    raise ProtocolViolation(
-        "tools/call: the server asks for input, for which this client declared no capability"
-    )
 
 
 def _what_happened(error: BaseException) -> str:

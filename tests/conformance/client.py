@@ -14,7 +14,17 @@ from typing import Any, Final, TypeAlias
 
 import trio
 
-from trio_mcp import Client, Tool, connect
+from trio_mcp import (
+    Client,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    Elicitation,
+    ElicitResult,
+    Root,
+    TextContent,
+    Tool,
+    connect,
+)
 
 __all__ = ["main"]
 
@@ -36,6 +46,15 @@ async def call_each_tool(client: Client) -> None:
         await client.call_tool(tool.name, _arguments_for(tool))
 
 
+async def ask_for_everything(client: Client) -> None:
+    """Call each tool, read each resource, get each prompt."""
+    await call_each_tool(client)
+    async for resource in client.resources():
+        await client.read_resource(resource.uri)
+    async for prompt in client.prompts():
+        await client.get_prompt(prompt.name)
+
+
 async def make_the_calls(client: Client) -> None:
     """Make the calls of the context, once the tools are known."""
     await list_tools(client)
@@ -53,7 +72,8 @@ async def return_the_schema(client: Client) -> None:
 VISITS: Final[Mapping[str, _Visit]] = {
     "tools_call": call_each_tool,
     "request-metadata": list_tools,
-    "http-standard-headers": call_each_tool,
+    "sep-2322-client-request-state": call_each_tool,
+    "http-standard-headers": ask_for_everything,
     "http-custom-headers": make_the_calls,
     "http-invalid-tool-headers": call_each_tool,
     "json-schema-ref-no-deref": list_tools,
@@ -71,8 +91,23 @@ def _context() -> dict[str, Any]:
     return context
 
 
+def _confirm(question: Elicitation) -> ElicitResult:
+    return question.accept({"confirmed": True})
+
+
+def _say_something(_: CreateMessageRequestParams) -> CreateMessageResult:
+    return CreateMessageResult("assistant", TextContent("something"), "no-model")
+
+
 async def main(address: str, scenario: str) -> None:
-    async with connect(address, name="trio-mcp-conformance", version="1.0.0") as client:
+    async with connect(
+        address,
+        name="trio-mcp-conformance",
+        version="1.0.0",
+        on_elicit=_confirm,
+        on_sample=_say_something,
+        on_roots=[Root("file:///conformance")],
+    ) as client:
         await VISITS[scenario](client)
 
 

@@ -20,7 +20,7 @@ import trio
 import trio.testing
 from tests.peers.checked import WireCheck
 
-from trio_mcp import Client, Limits, connect
+from trio_mcp import Client, connect
 
 __all__ = ["DISCOVERED", "Answer", "Error", "Script", "scripted"]
 
@@ -48,7 +48,7 @@ Answer: TypeAlias = Callable[[dict[str, Any]], dict[str, Any] | Error | bytes | 
 class Script:
     """The scripted server, and what the client has sent to it."""
 
-    def __init__(self, answer: Answer, stream: trio.abc.Stream) -> None:
+    def __init__(self, answer: Answer, stream: trio.abc.HalfCloseableStream) -> None:
         self.check = WireCheck(strict_client=True)
         self._answer = answer
         self._stream = stream
@@ -65,6 +65,10 @@ class Script:
         """Send something unasked for."""
         line = message if isinstance(message, bytes) else msgspec.json.encode(message)
         await self._stream.send_all(line + b"\n")
+
+    async def end(self) -> None:
+        """Close this side: the connection ends."""
+        await self._stream.send_eof()
 
     async def serve(self) -> None:
         """Answer until the client closes its side."""
@@ -92,17 +96,16 @@ class Script:
 
 
 @asynccontextmanager
-async def scripted(
-    answer: Answer, *, limits: Limits | None = None
-) -> AsyncGenerator[tuple[Client, Script], None]:
-    """Our client, connected to a scripted server. What the block raises comes out as it is."""
+async def scripted(answer: Answer, **options: Any) -> AsyncGenerator[tuple[Client, Script], None]:
+    """Our client, connected to a scripted server; ``options`` are those of ``connect``. What the
+    block raises comes out as it is."""
     ours, theirs = trio.testing.memory_stream_pair()
     script = Script(answer, theirs)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(script.serve)
         try:
-            async with connect(ours, limits=limits) as client:
+            async with connect(ours, **options) as client:
                 yield client, script
         except Exception as raised:
             failure = raised

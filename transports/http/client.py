@@ -37,7 +37,7 @@ from ...runtime.jsonrpc import Notification, Response, decode, encode, parse
 from ...runtime.lifecycle import CancelSource, State
 from ...runtime.limits import Limits
 from ...runtime.models.base import META_PROTOCOL_VERSION
-from ..calling import Violations, encode_call, read_progress
+from ..calling import SUBSCRIBED, Unasked, encode_call, read_progress, subscription_of
 from ..process import ServerProcess
 from .address import checked_headers, http_client, url_of
 from .answer import is_answer_to, media_type_of, read_body, refusal
@@ -53,7 +53,7 @@ logger = logging.getLogger("trio_mcp.connection")
 _EVENTS: Final = "text/event-stream"
 
 
-class HttpClientConnection(Violations):
+class HttpClientConnection(Unasked):
     """Calls to one MCP endpoint: a :class:`~..calling.CallConnection`.
 
     Raises ``ValueError`` for an address that is none, and for headers that HTTP does not allow or
@@ -140,6 +140,28 @@ class HttpClientConnection(Violations):
         request_id = next(self._ids)
         frame = encode_call(request_id, method, params, self._limits)
         mirror = self._tools.headers_for(method, params)
+        post = self._new_post(request_id, method, target, frame)
+        self._post(post, self._metadata(method, params), mirror, frame)
+        return post.call
+
+    def reserve(self, method: str, target: str | None = None) -> Call:
+        """A call that is not sent yet; it can be cancelled, and is lost at the end. Never waits.
+        Raises :class:`ConnectionLost` if the connection was closed."""
+        if self._closed:
+            raise ConnectionLost("the client was closed", sent=False)
+        return self._new_post(next(self._ids), method, target, None).call
+
+    def send(self, call: Call, params: Mapping[str, Any]) -> None:
+        """Send a call that was reserved, and is RUNNING. Never waits, and raises what :meth:`open`
+        raises."""
+        frame = encode_call(call.id, call.method, params, self._limits)
+        mirror = self._tools.headers_for(call.method, params)
+        call.load(frame)
+        self._post(self._calls[call.key], self._metadata(call.method, params), mirror, frame)
+
+    def _new_post(
+        self, request_id: int, method: str, target: str | None, frame: bytes | None
+    ) -> _Post:
         call = Call(
             request_id,
             method,
@@ -150,13 +172,23 @@ class HttpClientConnection(Violations):
             self._forget,
             self._limits,
         )
-        post = _Post(call, self._metadata(method, params), mirror, frame)
-        self._calls[call.key] = post
+        post = self._calls[call.key] = _Post(call)
+        return post
+
+    def _post(
+        self,
+        post: _Post,
+        headers: list[tuple[str, str]],
+        mirror: list[tuple[str, str]],
+        frame: bytes,
+    ) -> None:
+        post.headers = headers
+        post.mirror = mirror
+        post.frame = frame if post.call.method == "tools/call" else b""
         if self._nursery is None:
             self._early.append(post)
         else:
             self._start(self._nursery, post)
-        return call
 
     def cancel(self, call: Call, source: CancelSource, reason: str | None = None) -> bool:
         """Cancel a call: its response stream is closed, or its request never goes out. Never
@@ -311,6 +343,20 @@ class HttpClientConnection(Violations):
             self._violation("a request from the server, which this revision does not have")
         elif message.method == "notifications/progress":
             self._on_progress(post, message.params)
+        else:
+            self._on_notification(post, message.method, message.params)
+
+    def _on_notification(self, post: _Post, method: str, params: dict[str, Any]) -> None:
+        call = post.call
+        if method in SUBSCRIBED:
+            self._on_subscribed(
+                call if subscription_of(params) == call.id else None, method, params
+            )
+        elif method == "notifications/message":
+            if call.listener is not None:
+                self._violation("a log message on a subscription")
+            else:
+                self._on_log(params)
 
     def _on_progress(self, post: _Post, params: dict[str, Any]) -> None:
         if post.call.state is not State.RUNNING:
@@ -390,19 +436,14 @@ class HttpClientConnection(Violations):
 class _Post:
     """A call on its way: its task's scope, and what its request is made of."""
 
-    def __init__(
-        self,
-        call: Call,
-        headers: list[tuple[str, str]],
-        mirror: list[tuple[str, str]],
-        frame: bytes,
-    ) -> None:
+    headers: list[tuple[str, str]]
+    mirror: list[tuple[str, str]]
+    frame: bytes
+
+    def __init__(self, call: Call) -> None:
         self.call = call
         self.token = call.id  # stays what it was if the call is sent again with a new id
-        self.headers = headers
-        self.mirror = mirror
         self.scope = trio.CancelScope()
-        self.frame = frame if call.method == "tools/call" else b""
 
 
 class _Body:

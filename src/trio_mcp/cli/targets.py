@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import attrs
 import click
 
-from ..client import Client, connect
+from ..client import Client
+from ..connecting import connect
 from ..runtime.errors import (
     ConnectionLost,
     ErrorCode,

@@ -10,7 +10,8 @@ from typing import Literal, TypeAlias
 import attrs
 import trio
 
-from ..client import Client, connect
+from ..client import Client
+from ..connecting import connect
 from ..runtime.limits import Limits
 from .network_process import network_process
 

@@ -1,0 +1,261 @@
+"""Opening a connection: ``async with connect(target) as client``."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, TypeAlias, TypeGuard
+
+import attrs
+import trio
+
+from .answers import Answers, ElicitMode, OnElicit, OnRoots, OnSample
+from .calls import Timeouts
+from .client import Client
+from .discovery import find_out
+from .logs import OnLog, log_reader
+from .runtime.eras.revision_2026_07_28 import client_meta
+from .runtime.groups import leaf_of
+from .runtime.journal import Journal
+from .runtime.limits import Limits
+from .runtime.logs import check_level
+from .runtime.models.base import Implementation, LoggingLevel
+from .runtime.models.roots import Root
+from .runtime.tracing import GuardedTracing, Tracing, guarded
+from .server import Server
+from .transports.calling import CallConnection, ClientConnection
+from .transports.memory import memory_wire_pair
+from .transports.process import ServerProcess
+from .transports.wire import StreamWire, Wire
+
+__all__ = ["Target", "connect"]
+
+Target: TypeAlias = str | Sequence[str | os.PathLike[str]] | trio.abc.Stream | Server
+"""What :func:`connect` connects to: an address, a command to launch, a Trio stream, or a server
+in-process."""
+
+_HTTP: Final = re.compile(r"https?://", re.IGNORECASE)
+_WEBSOCKET: Final = re.compile(r"wss?://", re.IGNORECASE)
+
+DEFAULT_TIMEOUT: Final = 60.0
+DEFAULT_MAX_TIMEOUT: Final = 3600.0
+
+
+def connect(
+    target: Target,
+    *,
+    name: str = "trio-mcp",
+    version: str = "0",
+    timeout: float = DEFAULT_TIMEOUT,
+    max_timeout: float = DEFAULT_MAX_TIMEOUT,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    on_elicit: OnElicit | None = None,
+    elicit_modes: Iterable[ElicitMode] = ("form",),
+    on_sample: OnSample | None = None,
+    sample_tools: bool = False,
+    on_roots: OnRoots | Sequence[Root] | None = None,
+    on_log: OnLog | None = None,
+    log_level: LoggingLevel | None = None,
+    limits: Limits | None = None,
+    tracing: Tracing | None = None,
+) -> AbstractAsyncContextManager[Client]:
+    """Connect to a server, find out what it is, and close the connection in bounded time.
+
+    :param target: the address of an MCP endpoint (``"https://example.com/mcp"``, or ``"wss://…"``
+        for a WebSocket), a command (list of strings), a Trio stream, or a
+        :class:`~trio_mcp.Server` of this process.
+    :param name, version: what this client calls itself.
+    :param timeout: seconds of silence after which a call fails; progress counts as a sign of life.
+    :param max_timeout: seconds after which a call fails in any case. Both are defaults for every
+        call; ``math.inf`` switches one off.
+    :param env, cwd: for a command: its environment (instead of ours) and working directory.
+    :param headers: for an address: sent with every request, ``Authorization`` for one.
+    :param ssl_context: for an address: instead of one that verifies the server's certificate
+        against the authorities that the system trusts.
+    :param on_elicit: answers the server's questions to the user: called, and awaited if it is
+        async, with an :class:`~trio_mcp.Elicitation`, in the task that waits for the call.
+    :param elicit_modes: which questions the server may ask, ``"form"`` (the default), ``"url"`` or
+        both.
+    :param on_sample: answers requests to the client's model, in the same way: it is called with a
+        ``CreateMessageRequestParams`` and returns a ``CreateMessageResult``. With ``sample_tools``
+        the requests may have tools. Deprecated by the specification.
+    :param on_roots: the directories and files that servers are shown, a list of
+        :class:`~trio_mcp.Root` or what returns one. Deprecated by the specification.
+    :param on_log: called with each :class:`~trio_mcp.LogMessage`, at once, by the task that reads:
+        it must not block. What it raises is logged. Deprecated by the specification.
+    :param log_level: the least severe level of which there are messages, ``"info"`` if there is
+        ``on_log``.
+    :param tracing: makes a span of each call, and tells the server which one:
+        :class:`trio_mcp.otel.OpenTelemetry`, for one.
+
+    What a callback but ``on_log`` raises cancels its call and comes out of it. Only what there is
+    a callback for is declared to the server, and nothing else is answered.
+
+    Raises ``OSError`` if a command cannot be launched or a WebSocket not opened, ``ValueError`` for
+    an address or headers that are none, :class:`~trio_mcp.IncompatibleServer` if the server does
+    not answer discovery within ``Limits.connect`` or speaks no revision of ours, and
+    :class:`~trio_mcp.ConnectionLost` if it ends. What the block raises comes out as it is, never in
+    an exception group. On leaving, calls in flight end with ``ConnectionLost``; a launched server
+    gets its stdin closed, then SIGTERM, then SIGKILL, with its whole process group. Leave the block
+    in the task that entered it: elsewhere it closes too, but raises ``RuntimeError``.
+    """
+    timeouts = Timeouts(timeout, max_timeout)
+    info = Implementation(name, version)
+    limits = limits if limits is not None else Limits()
+    answers = Answers(on_elicit, elicit_modes, on_sample, sample_tools, on_roots)
+    if on_log is None and log_level is not None:
+        raise ValueError("log_level needs on_log, which takes the messages")
+    level = check_level(log_level or "info") if on_log is not None else None
+    meta = client_meta(info, answers.capabilities, level)
+    reader = log_reader(on_log) if on_log is not None else None
+    options = _Options(env, cwd, headers, ssl_context, reader)
+    return _InOneTask(
+        _connected(target, meta, timeouts, limits, answers, guarded(tracing), options)
+    )
+
+
+@attrs.frozen
+class _Options:
+    """What only some targets and connections make use of."""
+
+    env: Mapping[str, str] | None
+    cwd: str | os.PathLike[str] | None
+    headers: Mapping[str, str] | None
+    ssl_context: ssl.SSLContext | None
+    on_log: Callable[[dict[str, Any]], str | None] | None
+
+
+@asynccontextmanager
+async def _connected(
+    target: Target,
+    meta: Mapping[str, Any],
+    timeouts: Timeouts,
+    limits: Limits,
+    answers: Answers,
+    tracing: GuardedTracing | None,
+    options: _Options,
+) -> AsyncGenerator[Client, None]:
+    journal = Journal(limits.journal_records, limits.journal_backlog)
+    # Outside of the nursery, which would put what this raises into a group.
+    connection, serve = await _open_connection(target, limits, journal, options)
+    connection.on_log = options.on_log
+    client = Client(connection, meta, limits, timeouts, answers, tracing)
+    failure: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            try:
+                nursery.start_soon(connection.run)
+                if serve is not None:
+                    await nursery.start(serve)
+                await find_out(client, connection, limits.connect)
+                yield client
+            except BaseException as raised:
+                failure = raised
+            try:
+                await connection.close()
+            except BaseException as raised:  # Ctrl-C, for one
+                failure = failure if failure is not None else raised
+            nursery.cancel_scope.cancel("the client was closed")
+    except BaseExceptionGroup as group:  # a Ctrl-C that struck in one of our tasks
+        failure = failure if isinstance(failure, Exception) else leaf_of(group)
+    if failure is not None:
+        raise failure
+
+
+async def _open_connection(
+    target: Target,
+    limits: Limits,
+    journal: Journal,
+    options: _Options,
+) -> tuple[CallConnection, Callable[..., Awaitable[None]] | None]:
+    """The connection, and what else has to be started for it: what serves the other end of it, in
+    this process, or what opens a WebSocket and moves its bytes."""
+    if isinstance(target, Server):
+        ours, theirs = memory_wire_pair(limits.message_bytes)
+        return ClientConnection(ours, limits, journal), partial(_serve, target, theirs)
+    if isinstance(target, trio.abc.Stream):
+        wire = StreamWire.over(target, limits.message_bytes)
+        return ClientConnection(wire, limits, journal), None
+    if isinstance(target, str):
+        if _WEBSOCKET.match(target):
+            # What few need and takes long to import.
+            from .transports.websocket.opening import open_websocket
+
+            socket = await open_websocket(target, limits, options.ssl_context, options.headers)
+            return ClientConnection(socket, limits, journal), socket.run
+        if _HTTP.match(target):
+            # What few need and takes long to import.
+            from .transports.http.client import HttpClientConnection
+
+            over_http = HttpClientConnection(
+                target, limits, journal, headers=options.headers, ssl_context=options.ssl_context
+            )
+            return over_http, None
+    if not _is_command(target):
+        raise TypeError(
+            f"connect takes a command as a list, for example {_as_command(target)!r}, an address "
+            "(http://, https://, ws:// or wss://), a Trio stream (for TCP: await "
+            f"trio.open_tcp_stream(host, port)) or a Server of this process, not {target!r}"
+        )
+    process = await ServerProcess.launch(target, limits, env=options.env, cwd=options.cwd)
+    return ClientConnection(process.wire, limits, journal, process), None
+
+
+async def _serve(server: Server, wire: Wire, *, task_status: trio.TaskStatus[None]) -> None:
+    task_status.started()
+    await server.serve_wire(wire)
+
+
+def _as_command(target: object) -> list[str]:
+    return target.split() if isinstance(target, str) and target else ["python", "server.py"]
+
+
+def _is_command(target: object) -> TypeGuard[Sequence[str | os.PathLike[str]]]:
+    return (
+        isinstance(target, (list, tuple))
+        and len(target) > 0
+        and all(isinstance(word, (str, os.PathLike)) for word in target)
+    )
+
+
+class _InOneTask(AbstractAsyncContextManager["Client"]):
+    """What :func:`connect` returns. Trio's nurseries are left by the task that entered them, the
+    innermost first; to try anything else would corrupt its state."""
+
+    def __init__(self, connected: AbstractAsyncContextManager[Client]) -> None:
+        self._connected = connected
+        self._entered = False
+        self._client: Client
+        self._place: tuple[trio.lowlevel.Task, trio.Nursery]
+
+    async def __aenter__(self) -> Client:
+        if self._entered:
+            raise RuntimeError("what connect() returns is entered once; call connect() again")
+        self._entered = True
+        self._client = await self._connected.__aenter__()
+        task = trio.lowlevel.current_task()
+        self._place = task, task.child_nurseries[-1]
+        return self._client
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        task = trio.lowlevel.current_task()
+        if (task, *task.child_nurseries[-1:]) != self._place:
+            await self._client._connection.close()
+            raise RuntimeError(
+                "connect() must be left in the task that entered it, the innermost first; "
+                "this connection has been closed, but its block has not been left"
+            )
+        return await self._connected.__aexit__(kind, error, traceback)

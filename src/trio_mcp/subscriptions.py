@@ -1,0 +1,161 @@
+"""Changes of a server, as they come. Specification: *Subscriptions*."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final
+
+import trio
+
+from .calls import PendingCall, read_result
+from .handlers.changes import Change
+from .runtime.errors import CallCancelled, ProtocolViolation
+from .runtime.lifecycle import State
+from .runtime.models.converter import ModelError, structure
+from .runtime.models.subscriptions import (
+    ResourceUpdatedNotificationParams,
+    SubscriptionFilter,
+    SubscriptionsAcknowledgedNotificationParams,
+    SubscriptionsListenResult,
+)
+
+__all__ = ["Changes", "wanted_changes"]
+
+_LISTEN: Final = "subscriptions/listen"
+_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+_UPDATED: Final = "notifications/resources/updated"
+_LISTS: Final = {
+    "notifications/tools/list_changed": Change("tools"),
+    "notifications/prompts/list_changed": Change("prompts"),
+    "notifications/resources/list_changed": Change("resources"),
+}
+
+
+def wanted_changes(
+    tools: bool, prompts: bool, resources_list: bool, resources: Sequence[str]
+) -> SubscriptionFilter:
+    """Raises ``TypeError`` or ``ValueError`` for what nobody can listen to."""
+    if isinstance(resources, str):
+        raise TypeError(f"resources are a list of URIs: [{resources!r}], not {resources!r}")
+    if not (tools or prompts or resources_list or resources):
+        raise ValueError("listen() wants to be told to what: tools=True, resources=[uri], …")
+    return SubscriptionFilter(
+        tools_list_changed=True if tools else None,
+        prompts_list_changed=True if prompts else None,
+        resources_list_changed=True if resources_list else None,
+        resource_subscriptions=list(dict.fromkeys(resources)) or None,
+    )
+
+
+class Changes:
+    """What has changed, change by change: ``async for change in changes``.
+
+    A change that has not been taken yet stands for all that are equal to it. The end of the loop is
+    the server's: it has ended the subscription in order. Raises :class:`~trio_mcp.ConnectionLost`
+    if the subscription ends in any other way; what came before is delivered.
+
+    ``agreed`` is what the server will tell of, of what was wanted. ``dropped`` counts changes that
+    made room because more than ``Limits.changes_backlog`` different ones waited.
+    """
+
+    def __init__(self, pending: PendingCall, wanted: SubscriptionFilter, backlog: int) -> None:
+        self.agreed: SubscriptionFilter
+        self.dropped = 0
+        self._pending = pending
+        self._wanted = wanted
+        self._acknowledged = False
+        self._backlog = backlog
+        self._changes: OrderedDict[Change, None] = OrderedDict()
+        pending.call.listener = self._heard
+
+    async def acknowledged(self) -> None:
+        """Wait until the server has agreed, within the call's timeouts."""
+        while not self._acknowledged:
+            if not await self._pending.next_change():
+                self._pending.call.result()
+                raise ProtocolViolation(f"{_LISTEN}: the server ended it before it had begun")
+
+    def __aiter__(self) -> Changes:
+        return self
+
+    async def __anext__(self) -> Change:
+        call = self._pending.call
+        await trio.lowlevel.checkpoint()
+        while not self._changes:
+            if call.state is State.RUNNING:
+                await call.changed.wait()
+            elif call.cause is not None:
+                raise CallCancelled("the block of listen() has been left")
+            else:
+                read_result(SubscriptionsListenResult, call.result(), _LISTEN)
+                raise StopAsyncIteration
+        change, _ = self._changes.popitem(last=False)
+        return change
+
+    # What the server says -------------------------------------------------------------------------
+
+    def _heard(self, method: str, params: dict[str, Any]) -> str | None:
+        """A notification of this subscription. What is wrong with it, if anything is."""
+        try:
+            if method == _ACKNOWLEDGED:
+                return self._acknowledge(params)
+            if not self._acknowledged:
+                return f"{method} before the subscription was acknowledged"
+            change = self._change(method, params)
+        except ModelError as error:
+            return f"a malformed {method}: {error}"
+        if change is None:
+            return f"{method}, which was not agreed on"
+        self._keep(change)
+        return None
+
+    def _acknowledge(self, params: dict[str, Any]) -> str | None:
+        if self._acknowledged:
+            return "a second acknowledgement of a subscription"
+        model = SubscriptionsAcknowledgedNotificationParams
+        said = structure(model, params, at="params").notifications
+        self.agreed = _both(self._wanted, said)
+        self._acknowledged = True
+        self._pending.call.wake()
+        return "an acknowledgement of more than was wanted" if _exceeds(said, self.agreed) else None
+
+    def _change(self, method: str, params: dict[str, Any]) -> Change | None:
+        agreed = self.agreed
+        if method == _UPDATED:
+            uri = structure(ResourceUpdatedNotificationParams, params, at="params").uri
+            return None if agreed.resource_subscriptions is None else Change("resource", uri)
+        change = _LISTS[method]
+        wanted = {
+            "tools": agreed.tools_list_changed,
+            "prompts": agreed.prompts_list_changed,
+            "resources": agreed.resources_list_changed,
+        }
+        return change if wanted[change.kind] else None
+
+    def _keep(self, change: Change) -> None:
+        self._changes[change] = None  # where it is, if it waits already
+        while len(self._changes) > self._backlog:
+            self._changes.popitem(last=False)
+            self.dropped += 1
+        self._pending.call.wake()
+
+
+def _both(wanted: SubscriptionFilter, said: SubscriptionFilter) -> SubscriptionFilter:
+    """What both filters have."""
+    uris = set(said.resource_subscriptions or ())
+    return SubscriptionFilter(
+        (wanted.tools_list_changed and said.tools_list_changed) or None,
+        (wanted.prompts_list_changed and said.prompts_list_changed) or None,
+        (wanted.resources_list_changed and said.resources_list_changed) or None,
+        [uri for uri in wanted.resource_subscriptions or () if uri in uris] or None,
+    )
+
+
+def _exceeds(said: SubscriptionFilter, agreed: SubscriptionFilter) -> bool:
+    return (
+        bool(said.tools_list_changed and not agreed.tools_list_changed)
+        or bool(said.prompts_list_changed and not agreed.prompts_list_changed)
+        or bool(said.resources_list_changed and not agreed.resources_list_changed)
+        or not {*(said.resource_subscriptions or ())} <= {*(agreed.resource_subscriptions or ())}
+    )
