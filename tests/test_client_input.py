@@ -624,6 +624,38 @@ async def test_a_handle_tells_the_truth_across_rounds(
             assert (await call.ended()).request_id == script.sent("tools/call")[1]["id"]
 
 
+async def test_a_handle_that_is_lost_before_it_answers_was_sent(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted(rounds(asks(a=form())), on_elicit=accept) as (client, script):
+        async with client.start_tool("order") as call:
+            await until(lambda: len(client._connection.journal) == 2)
+            await script.end()
+            assert (await call.ended()).state is State.FAILED
+            with pytest.raises(ConnectionLost) as raised:
+                await call.result()
+            assert raised.value.sent is True
+
+
+@pytest.mark.parametrize("early", [DONE, asks(a=form())], ids=["result", "question"])
+async def test_a_round_that_has_not_gone_out_cannot_be_answered(
+    early: dict[str, Any], autojump_clock: trio.testing.MockClock
+) -> None:
+    async def on_elicit(question: Elicitation) -> ElicitResult:
+        await script.say({"jsonrpc": "2.0", "id": 3, "result": early})
+        params = {"progressToken": 3, "progress": 1}
+        await script.say({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        await trio.sleep(1)
+        return accept(question)
+
+    async with scripted(rounds(asks(a=form())), on_elicit=on_elicit) as (client, script):
+        async with client.start_tool("order") as call:
+            await call.result()
+            assert call.last_progress is None
+        assert [request["id"] for request in script.sent("tools/call")] == [2, 3]
+        assert client._connection.violations == 1
+
+
 async def test_progress_goes_on_over_all_rounds(autojump_clock: trio.testing.MockClock) -> None:
     left = iter([asks(a=form()), DONE])
 

@@ -386,7 +386,7 @@ class ClientConnection(Unasked):
             self._violation(f"an error about no request: {reprlib.repr(message)}")
             return
         call = self._calls.get(request_id) or self._cancelled.pop(request_id, None)
-        if call is None:
+        if call is None or call.sent_at is None:
             self._violation("an answer to an unknown request")
         else:
             call.answered(response)
@@ -394,7 +394,7 @@ class ClientConnection(Unasked):
     def _on_progress(self, params: dict[str, Any]) -> None:
         token = params.get("progressToken")
         call = self._calls.get(token) if is_request_id(token) else None
-        if call is None or call.state is not State.RUNNING:
+        if call is None or call.state is not State.RUNNING or call.sent_at is None:
             return  # late: it crossed our cancellation, or the answer
         try:
             update = read_progress(params)

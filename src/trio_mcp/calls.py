@@ -146,6 +146,7 @@ class PendingCall:
         call.go_on_from(self.call)
         call.on_input_required = self._go_on
         self.call = call
+        self._rounds += 1
         self._asked = result
 
     async def _answer(self, result: dict[str, Any]) -> None:
@@ -179,7 +180,6 @@ class PendingCall:
 
     def _read(self, call: Call, result: dict[str, Any]) -> Asked:
         assert self._answers is not None
-        self._rounds += 1
         if self._rounds > self._limits.input_rounds:
             raise ProtocolViolation(
                 f"{call.name}: the server asks for input again and again, more than "
