@@ -21,7 +21,7 @@ from ..runtime.models.completion import (
     PromptReference,
 )
 from .functions import HandlerFunction
-from .prompts import Prompts
+from .prompts.prompts import Prompts
 from .schema.callables import Inspected, SignatureError
 from .schema.type_hints import base_value
 

@@ -39,10 +39,10 @@ def test_invariant_5_only_transports_turn_wire_events_into_cancellations() -> No
     assert callers  # the test sees something
     # A client cancels its own calls, never an exchange.
     assert {name for name in callers if not name.startswith("transports/")} == {
-        "src/trio_mcp/calls.py"
+        "src/trio_mcp/client/calls.py"
     }
     for name, tree in product_files():
-        if name == "src/trio_mcp/calls.py":
+        if name == "src/trio_mcp/client/calls.py":
             assert "Exchange" not in {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
 
 

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from trio_mcp import Limits
-from trio_mcp.handlers import files
-from trio_mcp.handlers.files import Directory, FileNotServed, FileTooLarge, largest_file
-from trio_mcp.handlers.uri_templates import UriTemplate
+from trio_mcp.handlers.resources import files
+from trio_mcp.handlers.resources.files import Directory, FileNotServed, FileTooLarge, largest_file
+from trio_mcp.handlers.resources.uri_templates import UriTemplate
 
 SECRET = "the secret"
 

@@ -51,7 +51,7 @@ from trio_mcp import (
     TextResourceContents,
     ToolError,
 )
-from trio_mcp.handlers.messages import prompt_result
+from trio_mcp.handlers.prompts.messages import prompt_result
 from trio_mcp.handlers.schema.problems import MAX_PROBLEMS
 from trio_mcp.handlers.schema.signature import InvalidArguments, inspect_function
 from trio_mcp.handlers.schema.texts import MAX_DIGITS, TextArguments

@@ -41,7 +41,7 @@ from trio_mcp import (
     State,
     TextResourceContents,
 )
-from trio_mcp.handlers.files import Directory
+from trio_mcp.handlers.resources.files import Directory
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\xff"
 BLOB = base64.b64encode(PNG).decode()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_mcp.handlers.uri_templates import MAX_TEMPLATE, MAX_VARIABLES, UriTemplate
+from trio_mcp.handlers.resources.uri_templates import MAX_TEMPLATE, MAX_VARIABLES, UriTemplate
 
 # RFC 6570 -----------------------------------------------------------------------------------------
 

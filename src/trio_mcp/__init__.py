@@ -3,15 +3,16 @@
 Servers and clients in which "protocol cancelled" and "work stopped" are the same event.
 """
 
-from .calls import ToolCall
 from .client import Client
-from .connecting import Target, connect
-from .elicitation import Elicitation
+from .client.calls import ToolCall
+from .client.connecting import Target, connect
+from .client.elicitation import Elicitation
+from .client.logs import LogMessage
+from .client.subscriptions import Changes
 from .handlers.caching import CacheHint
 from .handlers.changes import Change, ChangeBus, LocalBus
 from .handlers.results import ToolResult
 from .handlers.schema.type_hints import McpHeader
-from .logs import LogMessage
 from .runtime.context import Context
 from .runtime.errors import (
     CallCancelled,
@@ -70,7 +71,6 @@ from .runtime.rounds import InputRequired
 from .runtime.scopes import Scope, ScopeKind
 from .runtime.tracing import TraceContext, Tracing
 from .server import Server
-from .subscriptions import Changes
 from .transports.framing import Frame, Oversize
 from .transports.http.authentication import Authenticate
 from .transports.http.message import RequestHead

@@ -9,8 +9,8 @@ from typing import Final
 import attrs
 import trio
 
-from ..calls import ToolCall
 from ..client import Client
+from ..client.calls import ToolCall
 from ..runtime.errors import CallTimeout, TrioMcpError
 from ..runtime.groups import leaf_of
 from ..runtime.lifecycle import State

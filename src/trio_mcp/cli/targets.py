@@ -18,7 +18,7 @@ import attrs
 import click
 
 from ..client import Client
-from ..connecting import connect
+from ..client.connecting import connect
 from ..runtime.errors import (
     ConnectionLost,
     ErrorCode,

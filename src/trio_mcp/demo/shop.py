@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from ..client import Client
-from ..connecting import connect
+from ..client.connecting import connect
 from ..runtime.limits import Limits
 from .network_process import network_process
 

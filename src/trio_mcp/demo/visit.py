@@ -12,9 +12,9 @@ import trio
 from rich.console import Console
 from rich.text import Text
 
-from ..calls import ToolCall
 from ..cli.interrupts import Interrupts
 from ..client import Client
+from ..client.calls import ToolCall
 from ..runtime.errors import CallTimeout, ServerError
 from ..runtime.lifecycle import State
 from ..runtime.limits import Limits

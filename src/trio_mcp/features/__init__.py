@@ -9,9 +9,9 @@ from ..handlers.caching import CacheHint
 from ..handlers.changes import Change, ChangeBus, ListKind
 from ..handlers.completions import Completions
 from ..handlers.pagination import Cursors
-from ..handlers.prompts import Prompts
+from ..handlers.prompts.prompts import Prompts
 from ..handlers.registry import Registry
-from ..handlers.resources import Resources
+from ..handlers.resources.resources import Resources
 from ..handlers.subscriptions import Subscriptions
 from ..handlers.tools import Tools, tool_failure
 from ..runtime.dispatch import Dispatcher, Method

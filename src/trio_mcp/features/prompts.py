@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 from ..handlers.completions import Completions
-from ..handlers.prompts import Prompts
+from ..handlers.prompts.prompts import Prompts
 from ..runtime.dispatch import Dispatcher, Method
 from ..runtime.models.base import Icon, PaginatedRequestParams
 from ..runtime.models.completion import CompleteRequestParams

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from ..handlers.caching import CacheHint
 from ..handlers.completions import Completions
-from ..handlers.files import Directory, largest_file
-from ..handlers.resources import Resources
+from ..handlers.resources.files import Directory, largest_file
+from ..handlers.resources.resources import Resources
 from ..runtime.dispatch import Dispatcher, Method
 from ..runtime.models.base import Annotations, Icon, PaginatedRequestParams
 from ..runtime.models.resources import ReadResourceRequestParams

@@ -8,10 +8,10 @@ from typing import Any, Final, Literal
 import attrs
 import jsonschema_rs
 
-from .handlers.schema.problems import Checker
-from .runtime.errors import ProtocolViolation
-from .runtime.models.base import JSONObject
-from .runtime.models.elicitation import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
+from ..handlers.schema.problems import Checker
+from ..runtime.errors import ProtocolViolation
+from ..runtime.models.base import JSONObject
+from ..runtime.models.elicitation import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 
 __all__ = ["Elicitation", "check_answer", "elicitation_of"]
 

@@ -6,34 +6,34 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from .answers import Answers
-from .calls import OnProgress, PendingCall, Timeouts, ToolCall, read_result
-from .pages import Pages
-from .runtime.call import Call
-from .runtime.eras.revision_2026_07_28 import VERSION
-from .runtime.journal import Journal, printable
-from .runtime.limits import Limits
-from .runtime.models.base import META_SERVER_INFO, Implementation
-from .runtime.models.completion import (
+from ..runtime.call import Call
+from ..runtime.eras.revision_2026_07_28 import VERSION
+from ..runtime.journal import Journal, printable
+from ..runtime.limits import Limits
+from ..runtime.models.base import META_SERVER_INFO, Implementation
+from ..runtime.models.completion import (
     CompleteResult,
     Completion,
     PromptReference,
     ResourceTemplateReference,
 )
-from .runtime.models.converter import unstructure
-from .runtime.models.discovery import DiscoverResult
-from .runtime.models.prompts import GetPromptResult, ListPromptsResult, Prompt
-from .runtime.models.resources import (
+from ..runtime.models.converter import unstructure
+from ..runtime.models.discovery import DiscoverResult
+from ..runtime.models.prompts import GetPromptResult, ListPromptsResult, Prompt
+from ..runtime.models.resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
     ReadResourceResult,
     Resource,
     ResourceTemplate,
 )
-from .runtime.models.tools import CallToolResult, ListToolsResult, Tool
-from .runtime.tracing import GuardedTracing, TraceContext, TracedRequest, trace_id_of
+from ..runtime.models.tools import CallToolResult, ListToolsResult, Tool
+from ..runtime.tracing import GuardedTracing, TraceContext, TracedRequest, trace_id_of
+from ..transports.calling import CallConnection
+from .answers import Answers
+from .calls import OnProgress, PendingCall, Timeouts, ToolCall, read_result
+from .pages import Pages
 from .subscriptions import Changes, wanted_changes
-from .transports.calling import CallConnection
 
 __all__ = ["Client"]
 

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import attrs
 
-from ..runtime.context import Context
-from ..runtime.models.content import BlobResourceContents, TextResourceContents
-from ..runtime.models.resources import ReadResourceResult
-from .schema.signature import FunctionSchema, InvalidArguments, inspect_function
-from .schema.texts import TextArgument
-from .schema.type_schemas import Schema
+from ...runtime.context import Context
+from ...runtime.models.content import BlobResourceContents, TextResourceContents
+from ...runtime.models.resources import ReadResourceResult
+from ..schema.signature import FunctionSchema, InvalidArguments, inspect_function
+from ..schema.texts import TextArgument
+from ..schema.type_schemas import Schema
 from .uri_templates import UriTemplate
 
 __all__ = ["UriArguments"]

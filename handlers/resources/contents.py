@@ -7,11 +7,11 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from ..runtime.jsonrpc import encode
-from ..runtime.models.content import BlobResourceContents, TextResourceContents
-from ..runtime.models.resources import ReadResourceResult
-from .caching import CacheHint
-from .schema.type_hints import base_value, encode_custom
+from ...runtime.jsonrpc import encode
+from ...runtime.models.content import BlobResourceContents, TextResourceContents
+from ...runtime.models.resources import ReadResourceResult
+from ..caching import CacheHint
+from ..schema.type_hints import base_value, encode_custom
 
 __all__ = ["Contents", "bytes_contents", "read_result", "text_contents"]
 

@@ -10,17 +10,17 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import attrs
 import trio
 
+from ..runtime.call import Call
+from ..runtime.errors import CallCancelled, CallTimeout, ConnectionLost, ProtocolViolation
+from ..runtime.journal import Record
+from ..runtime.jsonrpc import decode
+from ..runtime.lifecycle import CancelCause, CancelSource, State
+from ..runtime.limits import Limits
+from ..runtime.models.converter import ModelError, structure
+from ..runtime.models.tools import CallToolResult
+from ..runtime.progress import ProgressUpdate
+from ..transports.calling import CallConnection
 from .answers import Answers, Asked
-from .runtime.call import Call
-from .runtime.errors import CallCancelled, CallTimeout, ConnectionLost, ProtocolViolation
-from .runtime.journal import Record
-from .runtime.jsonrpc import decode
-from .runtime.lifecycle import CancelCause, CancelSource, State
-from .runtime.limits import Limits
-from .runtime.models.converter import ModelError, structure
-from .runtime.models.tools import CallToolResult
-from .runtime.progress import ProgressUpdate
-from .transports.calling import CallConnection
 
 __all__ = ["OnProgress", "PendingCall", "Timeouts", "ToolCall", "read_result"]
 

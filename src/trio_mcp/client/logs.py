@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from .runtime.models.base import JSONValue
-from .runtime.models.converter import ModelError, structure
-from .runtime.models.notifications import LoggingMessageNotificationParams
+from ..runtime.models.base import JSONValue
+from ..runtime.models.converter import ModelError, structure
+from ..runtime.models.notifications import LoggingMessageNotificationParams
 
 __all__ = ["LogMessage", "OnLog", "log_reader"]
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
-from .runtime.errors import ProtocolViolation
+from ..runtime.errors import ProtocolViolation
 
 __all__ = ["Pages"]
 

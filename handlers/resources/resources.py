@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from ..runtime.context import Context
-from ..runtime.errors import ErrorCode, ProtocolError, ResourceNotFound
-from ..runtime.jsonrpc import encode
-from ..runtime.limits import Limits
-from ..runtime.models.base import Annotations, Icon, PaginatedRequestParams
-from ..runtime.models.converter import unstructure
-from ..runtime.models.resources import (
+from ...runtime.context import Context
+from ...runtime.errors import ErrorCode, ProtocolError, ResourceNotFound
+from ...runtime.jsonrpc import encode
+from ...runtime.limits import Limits
+from ...runtime.models.base import Annotations, Icon, PaginatedRequestParams
+from ...runtime.models.converter import unstructure
+from ...runtime.models.resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
     ReadResourceRequestParams,
@@ -29,13 +29,13 @@ from ..runtime.models.resources import (
     Resource,
     ResourceTemplate,
 )
-from .caching import CacheHint
+from ..caching import CacheHint
+from ..pagination import Cursors
+from ..registry import Registry
 from .contents import Contents, bytes_contents, text_contents
 from .directories import ServedDirectory
 from .files import Directory
-from .pagination import Cursors
-from .registry import Registry
-from .resource_functions import ResourceFunction
+from .functions import ResourceFunction
 from .uri_templates import UriTemplate
 
 __all__ = ["RegisteredResource", "RegisteredTemplate", "Resources"]

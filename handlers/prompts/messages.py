@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final, get_args
 
-from ..runtime.models.content import ContentBlock, TextContent
-from ..runtime.models.converter import structure, unstructure
-from ..runtime.models.prompts import GetPromptResult, PromptMessage
-from .schema.type_hints import base_value
+from ...runtime.models.content import ContentBlock, TextContent
+from ...runtime.models.converter import structure, unstructure
+from ...runtime.models.prompts import GetPromptResult, PromptMessage
+from ..schema.type_hints import base_value
 
 __all__ = ["MESSAGES", "prompt_result"]
 

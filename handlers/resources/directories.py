@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import attrs
 
-from ..runtime.context import Context, exchange_of
-from ..runtime.errors import ErrorCode, ProtocolError, ResourceNotFound
-from ..runtime.models.base import Annotations
-from ..runtime.models.content import BlobResourceContents, TextResourceContents
-from ..runtime.models.resources import ReadResourceResult, Resource
-from .caching import CacheHint
+from ...runtime.context import Context, exchange_of
+from ...runtime.errors import ErrorCode, ProtocolError, ResourceNotFound
+from ...runtime.models.base import Annotations
+from ...runtime.models.content import BlobResourceContents, TextResourceContents
+from ...runtime.models.resources import ReadResourceResult, Resource
+from ..caching import CacheHint
 from .contents import Contents
 from .files import Directory, FileEntry, FileNotServed, FileTooLarge
 

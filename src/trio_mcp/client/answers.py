@@ -14,21 +14,21 @@ from typing import Any, Literal, TypeAlias, get_args
 import attrs
 import trio
 
-from .elicitation import Elicitation, check_answer, elicitation_of
-from .runtime.errors import ProtocolViolation
-from .runtime.groups import leaf_of
-from .runtime.models.base import (
+from ..runtime.errors import ProtocolViolation
+from ..runtime.groups import leaf_of
+from ..runtime.models.base import (
     ClientCapabilities,
     ElicitationCapability,
     JSONObject,
     SamplingCapability,
 )
-from .runtime.models.converter import ModelError, structure, unstructure
-from .runtime.models.elicitation import ElicitResult
-from .runtime.models.input import CreateMessageRequest, ElicitRequest, InputRequest
-from .runtime.models.results import InputRequiredResult
-from .runtime.models.roots import ListRootsResult, Root
-from .runtime.models.sampling import CreateMessageRequestParams, CreateMessageResult
+from ..runtime.models.converter import ModelError, structure, unstructure
+from ..runtime.models.elicitation import ElicitResult
+from ..runtime.models.input import CreateMessageRequest, ElicitRequest, InputRequest
+from ..runtime.models.results import InputRequiredResult
+from ..runtime.models.roots import ListRootsResult, Root
+from ..runtime.models.sampling import CreateMessageRequestParams, CreateMessageResult
+from .elicitation import Elicitation, check_answer, elicitation_of
 
 __all__ = ["Answers", "Asked", "ElicitMode", "OnElicit", "OnRoots", "OnSample"]
 

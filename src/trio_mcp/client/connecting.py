@@ -14,24 +14,24 @@ from typing import Any, Final, TypeAlias, TypeGuard
 import attrs
 import trio
 
+from ..runtime.eras.revision_2026_07_28 import client_meta
+from ..runtime.groups import leaf_of
+from ..runtime.journal import Journal
+from ..runtime.limits import Limits
+from ..runtime.logs import check_level
+from ..runtime.models.base import Implementation, LoggingLevel
+from ..runtime.models.roots import Root
+from ..runtime.tracing import GuardedTracing, Tracing, guarded
+from ..server import Server
+from ..transports.calling import CallConnection, ClientConnection
+from ..transports.memory import memory_wire_pair
+from ..transports.process import ServerProcess
+from ..transports.wire import StreamWire, Wire
 from .answers import Answers, ElicitMode, OnElicit, OnRoots, OnSample
 from .calls import Timeouts
 from .client import Client
 from .discovery import find_out
 from .logs import OnLog, log_reader
-from .runtime.eras.revision_2026_07_28 import client_meta
-from .runtime.groups import leaf_of
-from .runtime.journal import Journal
-from .runtime.limits import Limits
-from .runtime.logs import check_level
-from .runtime.models.base import Implementation, LoggingLevel
-from .runtime.models.roots import Root
-from .runtime.tracing import GuardedTracing, Tracing, guarded
-from .server import Server
-from .transports.calling import CallConnection, ClientConnection
-from .transports.memory import memory_wire_pair
-from .transports.process import ServerProcess
-from .transports.wire import StreamWire, Wire
 
 __all__ = ["Target", "connect"]
 
@@ -187,13 +187,13 @@ async def _open_connection(
     if isinstance(target, str):
         if _WEBSOCKET.match(target):
             # What few need and takes long to import.
-            from .transports.websocket.opening import open_websocket
+            from ..transports.websocket.opening import open_websocket
 
             socket = await open_websocket(target, limits, options.ssl_context, options.headers)
             return ClientConnection(socket, limits, journal), socket.run
         if _HTTP.match(target):
             # What few need and takes long to import.
-            from .transports.http.client import HttpClientConnection
+            from ..transports.http.client import HttpClientConnection
 
             over_http = HttpClientConnection(
                 target, limits, journal, headers=options.headers, ssl_context=options.ssl_context

@@ -7,24 +7,24 @@ from typing import Any, Final
 
 import attrs
 
-from ..runtime.context import Context
-from ..runtime.errors import ErrorCode, ProtocolError
-from ..runtime.jsonrpc import encode
-from ..runtime.models.base import Icon, PaginatedRequestParams
-from ..runtime.models.converter import unstructure
-from ..runtime.models.prompts import (
+from ...runtime.context import Context
+from ...runtime.errors import ErrorCode, ProtocolError
+from ...runtime.jsonrpc import encode
+from ...runtime.models.base import Icon, PaginatedRequestParams
+from ...runtime.models.converter import unstructure
+from ...runtime.models.prompts import (
     GetPromptRequestParams,
     GetPromptResult,
     ListPromptsResult,
     Prompt,
     PromptArgument,
 )
-from .caching import CacheHint
-from .functions import HandlerFunction
+from ..caching import CacheHint
+from ..functions import HandlerFunction
+from ..registry import Registry
+from ..schema.signature import InvalidArguments, SignatureError, inspect_function
+from ..schema.texts import TextArgument, TextArguments
 from .messages import MESSAGES, prompt_result
-from .registry import Registry
-from .schema.signature import InvalidArguments, SignatureError, inspect_function
-from .schema.texts import TextArgument, TextArguments
 
 __all__ = ["Prompts", "RegisteredPrompt"]
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from .client import Client
-from .runtime.eras.revision_2026_07_28 import VERSION
-from .runtime.errors import (
+from ..runtime.eras.revision_2026_07_28 import VERSION
+from ..runtime.errors import (
     CallTimeout,
     ErrorCode,
     IncompatibleServer,
     ProtocolViolation,
     ServerError,
 )
-from .transports.calling import CallConnection
+from ..transports.calling import CallConnection
+from .client import Client
 
 __all__ = ["find_out"]
 

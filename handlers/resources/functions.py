@@ -7,11 +7,11 @@ from typing import Any
 
 import attrs
 
-from ..runtime.context import Context
-from ..runtime.models.resources import ReadResourceResult
-from .caching import CacheHint
+from ...runtime.context import Context
+from ...runtime.models.resources import ReadResourceResult
+from ..caching import CacheHint
+from ..functions import HandlerFunction
 from .contents import read_result
-from .functions import HandlerFunction
 from .uri_arguments import UriArguments
 from .uri_templates import UriTemplate
 

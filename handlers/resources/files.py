@@ -34,8 +34,8 @@ from urllib.parse import quote, unquote_to_bytes
 
 import attrs
 
-from ..runtime.errors import TrioMcpError
-from ..runtime.limits import Limits
+from ...runtime.errors import TrioMcpError
+from ...runtime.limits import Limits
 
 __all__ = [
     "Directory",

@@ -8,17 +8,17 @@ from typing import Any, Final
 
 import trio
 
-from .calls import PendingCall, read_result
-from .handlers.changes import Change
-from .runtime.errors import CallCancelled, ProtocolViolation
-from .runtime.lifecycle import State
-from .runtime.models.converter import ModelError, structure
-from .runtime.models.subscriptions import (
+from ..handlers.changes import Change
+from ..runtime.errors import CallCancelled, ProtocolViolation
+from ..runtime.lifecycle import State
+from ..runtime.models.converter import ModelError, structure
+from ..runtime.models.subscriptions import (
     ResourceUpdatedNotificationParams,
     SubscriptionFilter,
     SubscriptionsAcknowledgedNotificationParams,
     SubscriptionsListenResult,
 )
+from .calls import PendingCall, read_result
 
 __all__ = ["Changes", "wanted_changes"]
 

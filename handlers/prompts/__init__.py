@@ -1,0 +1,1 @@
+"""Prompts, and what functions return for them."""

@@ -1,0 +1,1 @@
+"""Resources: URIs and templates, what functions return for them, files of directories."""
