@@ -256,8 +256,8 @@ class Directory:
         """The files below the root, sorted by path, component by component.
 
         Memory and the number of directories opened are bounded by the limits; a directory that
-        cannot be opened is left out, and a missing root has no files. ``check`` is called whenever a
-        name is looked at, and may raise to stop, for example ``ctx.check_cancelled``.
+        cannot be opened is left out, and a missing root has no files. ``check`` is called whenever
+        a name is looked at, and may raise to stop, for example ``ctx.check_cancelled``.
         """
         walk = _Walk(self, check or _go_on)
         try:
