@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from ..runtime.context import Context
+from ..runtime.context import Context, exchange_of
 from ..runtime.errors import ErrorCode, ProtocolError, ToolError
 from ..runtime.jsonrpc import encode
 from ..runtime.limits import Limits
@@ -166,6 +166,10 @@ class Tools:
             arguments = schema.bind(params.arguments if params.arguments is not None else {})
         except InvalidArguments as error:
             return error_result(str(error))
+        if tool.function.context_parameter is not None and _may_change(params, arguments):
+            # What a question is bound to is the request as it came, not what becomes of it.
+            exchange = exchange_of(ctx)
+            exchange.core.round_of(exchange)
         value = await tool.function.run(ctx, params.name, arguments)
         try:
             if isinstance(value, ToolResult):
@@ -177,6 +181,12 @@ class Tools:
             return structured_result(schema.structure_output(value))
         except NonFiniteOutput as error:
             raise ProtocolError(ErrorCode.INTERNAL_ERROR, str(error)) from None
+
+
+def _may_change(params: CallToolRequestParams, arguments: Mapping[str, Any]) -> bool:
+    """Whether a function that gets these arguments could change those of the request by it."""
+    given = params.arguments or {}
+    return any(type(value) in (dict, list) for value in (*given.values(), *arguments.values()))
 
 
 def _checked(result: ToolResult[Any], schema: FunctionSchema) -> CallToolResult:

@@ -39,6 +39,7 @@ RequestId: TypeAlias = str | int
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _BOM: Final = b"\xef\xbb\xbf"
+_PLAIN: Final = (str, bytes, bytearray, int, msgspec.Raw)
 
 
 class NonFiniteNumber(ValueError):
@@ -216,6 +217,9 @@ def _refuse_non_finite(value: Any, path: str) -> None:
     elif isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
         for index, item in enumerate(value):
             _refuse_non_finite(item, f"{path}[{index}]")
+    elif value is not None and not isinstance(value, _PLAIN):
+        # An object that the encoder takes apart by itself: a dataclass, a set …
+        _refuse_non_finite(msgspec.to_builtins(value, str_keys=True), path)
 
 
 def encode_result(request_id: RequestId, result: Mapping[str, Any]) -> bytes:

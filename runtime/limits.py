@@ -42,9 +42,9 @@ class Limits:
     exchanges_per_connection: int = _count(16_384)
     """Requests in flight on one connection; one more is answered OVERLOADED."""
     bytes_per_connection: int = _count(64 * 1024 * 1024)
-    """Bytes of requests in flight, about what subscriptions remember, and answers not yet written;
-    over it, new requests are answered OVERLOADED. So a connection holds at most that, and the
-    results of handlers already running."""
+    """Bytes of requests in flight, about what subscriptions remember, and log messages and answers
+    not yet written; over it, new requests are answered OVERLOADED and log messages are dropped. So
+    a connection holds at most that, and the results of handlers already running."""
     exchanges: int = _count(65_536)
     """Requests in flight on a whole server; one more is answered OVERLOADED."""
     retry_after: float = _bound(1.0)

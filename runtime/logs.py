@@ -1,7 +1,8 @@
 """Log messages of one request, for its client. Specification: *Logging* (deprecated there).
 
-A message is encoded when it is logged, and waits for its turn to be written. What waits is bounded:
-the oldest message makes room for a new one, and is counted.
+A message is encoded when it is logged, and waits for its turn to be written. What waits is bounded,
+for each request and with all else that its connection holds: the oldest message makes room for a
+new one, and is counted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from .errors import ProtocolError
 from .jsonrpc import encode
 from .models.base import LoggingLevel
 
@@ -32,11 +34,18 @@ LEVELS: Final[tuple[LoggingLevel, ...]] = (
 )
 """From the least severe to the most."""
 
+_SHOWN: Final = 40
+"""Characters of what is no level that an error shows: a peer may have sent it."""
+
+_OVERHEAD: Final = 160
+"""Bytes that a message takes up besides its frame, about: here and in the reply's queue."""
+
 
 def check_level(level: object) -> LoggingLevel:
     """Raises ``ValueError`` for what is no level."""
     if level not in LEVELS:
-        raise ValueError(f"a log level is one of {', '.join(LEVELS)}; {level!r} is none")
+        shown = repr(level[:_SHOWN]) if isinstance(level, str) else type(level).__name__
+        raise ValueError(f"a log level is one of {', '.join(LEVELS)}; {shown} is none")
     return level
 
 
@@ -44,7 +53,17 @@ class LogReporter:
     """Log messages of one exchange on their way to its reply. An :class:`~.exchange.Outgoing`,
     which has one place in the reply's queue for each message that waits."""
 
-    __slots__ = ("_bytes", "_exchange", "_least", "_lock", "_pending", "_places", "dropped", "sent")
+    __slots__ = (
+        "_bytes",
+        "_exchange",
+        "_held",
+        "_least",
+        "_lock",
+        "_pending",
+        "_places",
+        "dropped",
+        "sent",
+    )
 
     size = 0
 
@@ -54,6 +73,7 @@ class LogReporter:
         self._lock = threading.Lock()  # handlers log from threads too
         self._pending: deque[bytes] = deque()
         self._bytes = 0
+        self._held = 0
         self._places = 0
         self.sent = 0
         self.dropped = 0
@@ -65,22 +85,43 @@ class LogReporter:
             return
         bound = exchange.core.limits.log_bytes
         assert exchange.era is not None
+        if logger is not None:
+            logger = _unicode(str(logger)[: exchange.core.limits.text_length])
         frame = exchange.era.encode_log(level, _json(data, bound), logger)
         with self._lock:
             self._pending.append(frame)
-            self._bytes += len(frame)
+            self._bytes += len(frame) + _OVERHEAD
             while self._bytes > bound and len(self._pending) > 1:
-                self._bytes -= len(self._pending.popleft())
-                self.dropped += 1
+                self._drop_oldest()
         if threading.get_ident() == exchange.core.thread:
             self._queue_up()
         else:
             exchange.core.call_soon(self._queue_up)
 
+    def _drop_oldest(self) -> None:
+        self._bytes -= len(self._pending.popleft()) + _OVERHEAD
+        self.dropped += 1
+
     def _queue_up(self) -> None:
-        while self._places < len(self._pending) and self._exchange.speaking:
+        if not self._exchange.speaking:
+            return  # a thread's last words: what was held is counted no more
+        with self._lock:
+            self._hold()
+        while self._places < len(self._pending):
             self._places += 1
             self._exchange.reply.notify(self)
+
+    def _hold(self) -> None:
+        """Count what waits against the connection: the most that it ever was, until the request
+        ends. If that is too much for the connection, the oldest is dropped here, too."""
+        if self._bytes <= self._held:
+            return
+        try:
+            self._exchange.hold(self._bytes - self._held)
+            self._held = self._bytes
+        except ProtocolError:
+            while self._bytes > self._held and self._pending:
+                self._drop_oldest()
 
     def take(self) -> bytes | None:
         self._places -= 1
@@ -90,7 +131,7 @@ class LogReporter:
             if not self._pending:
                 return None
             frame = self._pending.popleft()
-            self._bytes -= len(frame)
+            self._bytes -= len(frame) + _OVERHEAD
         self.sent += 1
         return frame
 
@@ -111,7 +152,11 @@ def _json(data: Any, bound: int) -> msgspec.Raw:
 
 
 def _text(text: str) -> bytes:
-    return encode(text.encode(errors="backslashreplace").decode())
+    return encode(_unicode(text))
+
+
+def _unicode(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _repr(data: Any) -> str:

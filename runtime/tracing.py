@@ -65,10 +65,14 @@ _STATE_MEMBER: Final = re.compile(
     r"(?:[a-z][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*/]{0,13})"
     r"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
 )
-_TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_VALUE: Final = r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*"
+# Each repetition takes all it can and gives nothing back: there is one way to read a member, so one
+# that does not match is known as such in linear time.
+_TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_VALUE: Final = r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*+"
+_BLANK: Final = r"[ \t]*+"
+_SAYS: Final = rf"={_BLANK}{_VALUE}{_BLANK}"
 _BAGGAGE_MEMBER: Final = re.compile(
-    rf"{_TOKEN}[ \t]*=[ \t]*{_VALUE}[ \t]*(?:;[ \t]*{_TOKEN}[ \t]*(?:=[ \t]*{_VALUE}[ \t]*)?)*"
+    rf"{_TOKEN}{_BLANK}{_SAYS}(?:;{_BLANK}{_TOKEN}{_BLANK}(?:{_SAYS})?+)*+"
 )
 
 

@@ -497,6 +497,25 @@ def test_a_file_that_grows_while_it_is_read_is_still_bounded(
     assert looks == 11  # 1001 bytes, 100 at a time
 
 
+def test_a_listing_is_stopped_after_its_names_are_known_too(tmp_path: Path) -> None:
+    for number in range(100):
+        (tmp_path / f"{number}.txt").touch()
+
+    class Stopped(Exception):
+        pass
+
+    asked = 0
+
+    def check() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 150:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        Directory(tmp_path).listing(check)
+
+
 def test_the_check_can_stop_reading_and_listing(root: Path) -> None:
     class Stopped(Exception):
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from functools import partial
 from typing import Any
@@ -49,6 +50,18 @@ def make_server(limits: Limits | None = None) -> Server:
         return "never"
 
     return server
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@dataclasses.dataclass
+class Measured:
+    value: float
 
 
 class Unspeakable:
@@ -99,6 +112,15 @@ async def test_a_level_that_is_none_is_refused(level: Any) -> None:
         assert "debug, info" in error["message"]
 
 
+@pytest.mark.parametrize("level", ["\x7f" * 100_000, nested(800), {"a": "b" * 100_000}])
+async def test_the_refusal_of_a_level_shows_little_of_it(level: Any) -> None:
+    async with checked_client(make_server()) as peer:
+        await peer.send(asking(1, level, "say", levels=["info"]))
+        error = (await peer.answer(1))["error"]
+        assert error["code"] == -32602
+        assert len(error["message"]) < 500
+
+
 async def test_a_handler_that_names_no_level_is_told_whether_or_not_it_was_asked() -> None:
     async with checked_client(make_server()) as peer:
         await peer.send(call(1, "say", levels=["loud"]), asking(2, "info", "say", levels=["loud"]))
@@ -118,6 +140,36 @@ async def test_what_json_cannot_hold_is_no_reason_to_fail() -> None:
     assert "udcff" in surrogate
     assert kind == "<class 'object'>"
     assert large in (10**30, float(10**30), str(10**30))
+
+
+@pytest.mark.parametrize("data", [Measured(math.nan), {math.inf}, [Measured(-math.inf)]])
+async def test_no_number_becomes_a_null(data: Any) -> None:
+    server = make_server()
+
+    @server.tool
+    async def say_this(ctx: Context) -> str:
+        ctx.log("info", data)
+        return "said"
+
+    async with checked_client(server) as peer:
+        await peer.send(asking(1, "info", "say_this"))
+        assert "error" not in await peer.answer(1)
+    assert [message["data"] for message in said(peer.seen)] == [repr(data)]
+
+
+async def test_the_name_of_a_logger_is_no_reason_to_fail() -> None:
+    server = make_server(Limits(text_length=50))
+
+    @server.tool
+    async def say_as(ctx: Context) -> str:
+        for name in ("a\udcffb", 5, "x" * 1000):
+            ctx.log("info", 1, logger=name)  # type: ignore[arg-type]
+        return "said"
+
+    async with checked_client(server) as peer:
+        await peer.send(asking(1, "info", "say_as"))
+        assert "error" not in await peer.answer(1)
+    assert [message["logger"] for message in said(peer.seen)] == ["a\\udcffb", "5", "x" * 50]
 
 
 async def test_threads_log_too_in_order_and_before_the_answer() -> None:
@@ -149,6 +201,35 @@ async def test_a_client_that_does_not_read_loses_the_oldest() -> None:
     assert record.state is State.CANCELLED
     assert record.logs_sent == len(got)
     assert record.logs_dropped == 500 - len(got)
+
+
+async def test_what_waits_counts_against_the_connection() -> None:
+    """Invariant 9: many requests together keep no more than one connection may hold."""
+    bound = 100_000
+    server = make_server(Limits(log_bytes=20_000, bytes_per_connection=bound))
+    wire, requests = ScriptedWire(), range(20)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve_wire, wire)
+        wire.stop_taking()
+        wire.feed(call("first", "say", levels=[]))
+        await until(lambda: "written" in dict(wire.log))  # the writer waits for the peer
+        for number in requests:
+            wire.feed(asking(number, "info", "say_and_wait", count=50, text="x" * 500))
+        await trio.testing.wait_all_tasks_blocked()
+        wire.take_again()
+        await trio.testing.wait_all_tasks_blocked()
+        got = [m["params"]["data"] for what, m in wire.log if what == "written" and "params" in m]
+        assert bound / 2 < sum(map(len, got)) < bound
+        for number in requests:
+            wire.feed(cancel(number))
+        await trio.testing.wait_all_tasks_blocked()
+        # What was held is free again, all of it.
+        wire.feed(call("largest", "say", levels=[], text="x" * (bound - 1000)))
+        await trio.testing.wait_all_tasks_blocked()
+        wire.hang_up()
+    what, answer = wire.log[-1]
+    assert (what, answer["id"]) == ("written", "largest")
+    assert "result" in answer
 
 
 async def test_nothing_is_logged_after_a_cancel() -> None:

@@ -307,6 +307,55 @@ async def test_an_answer_of_an_earlier_round_cannot_be_changed() -> None:
         assert await client.text("several", **{**again, "a": 5}) == "first b"
 
 
+@pytest.mark.parametrize("tool", ["given", "typed", "inside"])
+async def test_a_handler_may_change_its_arguments_before_it_asks(tool: str) -> None:
+    server = made()
+
+    async def given(arguments: dict[str, Any], ctx: Context) -> str:
+        titles = arguments.pop("titles")
+        titles.append("Emma")
+        return f"{titles} {(await ctx.elicit('ok', 'All of them?', YES)).action}"
+
+    async def typed(titles: Any, ctx: Context) -> str:
+        return await given({"titles": titles}, ctx)
+
+    async def inside(titles: list[Any], ctx: Context) -> str:
+        titles[0].append("Emma")
+        return f"{titles[0]} {(await ctx.elicit('ok', 'All of them?', YES)).action}"
+
+    server.add_tool(given, input_schema={"type": "object"})
+    server.add_tool(typed)
+    server.add_tool(inside)
+    titles: list[Any] = [["Dune"]] if tool == "inside" else ["Dune"]
+    async with asking(server) as client:
+        asked = await client.ask(tool, {"titles": titles})
+        text = await client.text(tool, {"titles": titles}, state=asked.state, ok=accept(ok=True))
+        assert text == "['Dune', 'Emma'] accept"
+
+
+async def test_a_handler_may_change_the_answer_it_got() -> None:
+    server = made()
+    choices = {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}
+    seen: list[Any] = []
+
+    @server.tool
+    async def choose(ctx: Context) -> str:
+        first = await ctx.elicit("what", "Which?", {"type": "object", "properties": {"x": choices}})
+        assert first.content is not None
+        seen.append([*first.content["x"]])
+        first.content["x"].append("no choice")
+        again = await ctx.elicit("what", "Which?", {"type": "object", "properties": {"x": choices}})
+        assert again.content == {"x": ["a"]}
+        return (await ctx.elicit("ok", "Sure?", YES)).action
+
+    async with asking(server) as client:
+        asked = await client.ask("choose")
+        asked = await client.ask("choose", state=asked.state, what=accept(x=["a"]))
+        assert [*asked.questions] == ["ok"]
+        assert await client.text("choose", state=asked.state, ok=accept(ok=True)) == "accept"
+    assert seen == [["a"], ["a"]]
+
+
 async def test_an_earlier_answer_that_fits_no_more_is_asked_for_again() -> None:
     server = made()
     form: list[Any] = [YES]

@@ -183,6 +183,13 @@ def test_of_too_much_baggage_whole_members_are_kept() -> None:
     assert read(baggage="k=" + "v" * 1_000_000 + ",b=1") is None
 
 
+@pytest.mark.parametrize("property_", [";a= ", ";a=\t\t", "; a = ", ";a ", " "])
+def test_baggage_is_read_in_linear_time(property_: str) -> None:
+    member = "k=" + property_ * (4000 // len(property_))
+    assert read(baggage=member + '"') is None  # tried in each way, it would not end
+    assert read(baggage=member + ",b=1") == TraceContext(baggage=member.strip(" \t") + ",b=1")
+
+
 # What is hostile ----------------------------------------------------------------------------------
 
 CHARACTERS = st.sampled_from(

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 from ...runtime.errors import ErrorCode, ProtocolError
 from ...runtime.exchange import Exchange
+from ...runtime.jsonrpc import encode
 from ...runtime.models.base import ClientCapabilities
 from ...runtime.models.converter import unstructure
 from ...runtime.models.errors import MissingRequiredClientCapabilityData
@@ -122,7 +124,7 @@ class HandlerRound:
         """What the handler gets; ``_NOTHING`` if it has to be asked."""
         if key in self._fresh:
             try:
-                answer = question.read(self._fresh[key])
+                answer = question.read(_copy(self._fresh[key]))
             except Misfit as error:
                 raise ProtocolError(
                     ErrorCode.INVALID_PARAMS,
@@ -132,7 +134,7 @@ class HandlerRound:
             return answer
         if key in self._answers:
             try:
-                return question.read(self._answers[key])
+                return question.read(_copy(self._answers[key]))
             except Misfit:  # the question has changed since
                 logger.info("exchange %d: %r is asked again", self._exchange.key, key)
         return _NOTHING
@@ -153,6 +155,11 @@ class HandlerRound:
 
     def _clip(self, key: str) -> str:
         return key[: self._exchange.core.limits.text_length]
+
+
+def _copy(answer: Any) -> Any:
+    """For the handler, which may change what it gets; what is remembered stays as it was given."""
+    return msgspec.json.decode(encode(answer))
 
 
 def _names(capabilities: ClientCapabilities) -> list[str]:

@@ -256,8 +256,8 @@ class Directory:
         """The files below the root, sorted by path, component by component.
 
         Memory and the number of directories opened are bounded by the limits; a directory that
-        cannot be opened is left out, and a missing root has no files. ``check`` is called for every
-        name that is looked at, and may raise to stop, for example ``ctx.check_cancelled``.
+        cannot be opened is left out, and a missing root has no files. ``check`` is called whenever
+        a name is looked at, and may raise to stop, for example ``ctx.check_cancelled``.
         """
         walk = _Walk(self, check or _go_on)
         try:
@@ -383,6 +383,7 @@ class _Walk:
         found = heapq.nsmallest(room + 1, self._names(descriptor))
         self.truncated |= len(found) > room
         for name, is_directory in found[:room]:
+            self._check()  # there may be many, and what is still to be done takes longest
             if len(self.entries) >= self._served.max_entries:
                 self.truncated = True
                 return
