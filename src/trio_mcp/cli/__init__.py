@@ -333,17 +333,20 @@ def call(
     return run_interruptible(lambda interrupts: call_tool(interrupts, request))
 
 
-@commands.command(short_help="Watch fifty calls at once, and the account in the end.")
+@commands.command(short_help="See each feature, then fifty calls at once.")
 @click.option("--http", is_flag=True, help="Speak with the shop over HTTP.")
 @click.option("--websocket", is_flag=True, help="Speak with the shop over a WebSocket.")
 @click.pass_context
 def demo(ctx: click.Context, http: bool, websocket: bool) -> int:
-    """Watch fifty calls at once: done, cancelled, timed out, failed, and nothing left over.
+    """See each feature once, then fifty calls at once: done, cancelled, timed out, failed, and
+    nothing left over.
 
-    Launches a bookshop as a server process, and calls its tools, over standard input and output
-    unless an option says otherwise. In the end the shop is asked for an account of what has become
-    of everything it was asked to do. The exit status is 0 only if both sides agree, nothing is left
-    over, and the server process has ended in time, by itself or, over a network, at SIGTERM.
+    Launches a bookshop's showroom as a server process, over standard input and output unless an
+    option says otherwise, and looks around: a line for each feature. Then it launches the bookshop,
+    and calls its tools. In the end the shop is asked for an account of what has become of
+    everything it was asked to do. The exit status is 0 only if all that came in the showroom was as
+    it has to be, both sides agree, nothing is left over, and the server processes have ended in
+    time, by themselves or, over a network, at SIGTERM.
     """
     from ..demo.visit import visit
     from .interrupts import run_interruptible

@@ -37,9 +37,10 @@ async def network_process(
 ) -> AsyncGenerator[NetworkProcess, None]:
     """Launch a server that tells its address on standard error, for as long as the block runs.
 
-    At the end of the block it gets SIGTERM, and ``Limits.terminate_wait`` seconds; where the block
-    is left otherwise, by an error or a cancellation, and when the time has passed, it is killed,
-    with its whole process group. Raises ``OSError`` if it cannot be launched, and
+    At the end of the block it gets SIGTERM, unless ``process.told`` says that it has been told to
+    end by other means, and ``Limits.terminate_wait`` seconds; where the block is left otherwise, by
+    an error or a cancellation, and when the time has passed, it is killed, with its whole process
+    group. Raises ``OSError`` if it cannot be launched, and
     :class:`ConnectionLost` if it does not tell its address within ``Limits.connect`` seconds.
     """
     process = NetworkProcess(
@@ -69,11 +70,13 @@ async def network_process(
 class NetworkProcess:
     """Made by :func:`network_process`.
 
-    ``address``: where it serves. ``in_time``: whether it has ended within its time after SIGTERM.
+    ``address``: where it serves. ``told``: to be set if it ends by itself and needs no SIGTERM.
+    ``in_time``: whether it has ended within its time.
     """
 
     def __init__(self, process: trio.Process, limits: Limits) -> None:
         self.address: str
+        self.told = False
         self.in_time = False
         self._process = process
         self._limits = limits
@@ -127,7 +130,8 @@ class NetworkProcess:
 
     async def terminate(self) -> None:
         """SIGTERM; returns once it has ended, or after ``Limits.terminate_wait`` seconds."""
-        self._process.terminate()
+        if not self.told:
+            self._process.terminate()
         with trio.move_on_after(self._limits.terminate_wait):
             await self._process.wait()
             self.in_time = True

@@ -23,6 +23,7 @@ from ..runtime.models.tools import CallToolResult
 from .board import STYLES, Board, Row, board_on
 from .plan import PlannedCall, plan
 from .shop import Wire, open_shop
+from .tour import look_around
 
 __all__ = ["visit"]
 
@@ -30,8 +31,12 @@ BOOKSHOP: Final = str(Path(__file__).with_name("bookshop.py"))
 
 
 async def visit(interrupts: Interrupts, over: Wire = "stdio") -> int:
-    """Launch the shop, make all calls, print the summary; the exit status."""
+    """Look around, launch the shop, make all calls, print the summary; the exit status."""
     console = Console()
+    if not await look_around(console, interrupts, over):
+        return 1
+    console.print(Text("Fifty customers at once", "bold"))
+    console.print()
     planned = plan()
     rows = [Row(i, call.tool, call.about) for i, (_, call) in enumerate(planned, start=1)]
     async with open_shop(BOOKSHOP, over, Limits()) as shop:
