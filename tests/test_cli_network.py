@@ -62,6 +62,16 @@ async def test_both_wires_are_served_at_once_and_stdout_stays_empty() -> None:
         assert ended.value.args == (b"",)
 
 
+AT_EXIT = """
+import atexit, sys, time
+def leave():
+    print("exiting", file=sys.stderr, flush=True)
+    time.sleep(0.3)
+    print("gone", file=sys.stderr, flush=True)
+atexit.register(leave)
+"""
+
+
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_drains_and_a_second_is_like_the_first(
@@ -78,6 +88,19 @@ async def test_a_signal_drains_and_a_second_is_like_the_first(
             assert await exit_status(caller.process, 5) == 1
             await until(lambda: b"cleaned up" in peer.stderr)
             assert b"Traceback" not in caller.stderr + peer.stderr
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_signal_that_comes_again_while_the_interpreter_exits_is_like_the_first(
+    tmp_path: Path, wire: str
+) -> None:
+    file = write(tmp_path, "shop.py", SHOP + AT_EXIT)
+    async with serving(file, *WIRES[wire], "0") as (peer, _):
+        peer.process.terminate()
+        await until(lambda: b"exiting" in peer.stderr)
+        peer.process.terminate()
+        assert await exit_status(peer.process, 5) == 0
+        await until(lambda: b"gone" in peer.stderr)
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -18,7 +18,7 @@ from .last_resort import LastResort
 from .loading import ServerFile, load_server
 from .options import NetworkOptions, Place
 from .printable import one_line
-from .running import configure_logging
+from .running import configure_logging, ignore_signals
 
 __all__ = ["run_network_server"]
 
@@ -35,6 +35,7 @@ def run_network_server(file: ServerFile, options: NetworkOptions, *, verbose: bo
     configure_logging(verbose)
     try:
         trio.run(_serve, server, options, context)
+        ignore_signals()
     except BaseExceptionGroup as group:
         raise leaf_of(group) from None
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 
@@ -18,7 +19,7 @@ from .failure import CommandError
 from .last_resort import LastResort
 from .loading import ServerFile, load_server
 
-__all__ = ["configure_logging", "run_server"]
+__all__ = ["configure_logging", "ignore_signals", "run_server"]
 
 
 def run_server(file: ServerFile, *, verbose: bool) -> None:
@@ -34,8 +35,16 @@ def run_server(file: ServerFile, *, verbose: bool) -> None:
     configure_logging(verbose)
     try:
         trio.run(_serve, server, wire_in, wire_out)
+        ignore_signals()
     finally:
         flush_stdio()
+
+
+def ignore_signals() -> None:
+    """All has been served: a signal that is repeated is like the first, also while the interpreter
+    exits. Should that take too long, the last resort ends it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def configure_logging(verbose: bool) -> None:

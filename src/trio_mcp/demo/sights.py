@@ -10,12 +10,12 @@ import attrs
 import trio
 
 from ..client import Client
-from ..elicitation import Elicitation
-from ..logs import LogMessage
+from ..client.elicitation import Elicitation
+from ..client.logs import LogMessage
+from ..client.subscriptions import Changes
 from ..runtime.models.content import TextContent, TextResourceContents
 from ..runtime.models.elicitation import ElicitResult
 from ..runtime.tracing import TraceContext
-from ..subscriptions import Changes
 
 __all__ = ["SIGHTS", "Sight", "Visitor"]
 
