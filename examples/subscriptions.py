@@ -31,20 +31,25 @@ async def sell(title: str) -> str:
     return "sold"
 
 
+async def look(client: Client, uri: str) -> None:
+    (contents,) = (await client.read_resource(uri)).contents
+    assert isinstance(contents, TextResourceContents)
+    print(f"left: {uri} is {contents.text}")
+
+
 async def mirror(
     client: Client, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """A change says: look again. So read first and then whenever there is one."""
+    """A change says: look again. So look first, and then whenever there is one."""
     async with client.listen(resources_list=True, resources=["stock://Dune"]) as changes:
         print("agreed:", changes.agreed.resource_subscriptions)
+        await look(client, "stock://Dune")
         task_status.started()
         async for change in changes:
             if change.kind == "resources":
                 print("left: resources came or went")
             elif change.uri is not None:
-                (contents,) = (await client.read_resource(change.uri)).contents
-                assert isinstance(contents, TextResourceContents)
-                print(f"left: {change.uri} is {contents.text}")
+                await look(client, change.uri)
 
 
 async def main() -> None:

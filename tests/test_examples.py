@@ -138,6 +138,7 @@ given up: True
 """,
     "subscriptions.py": """\
 agreed: ['stock://Dune']
+left: stock://Dune is 3 copies
 left: stock://Dune is 2 copies
 left: resources came or went
 subscriptions/listen resources, 1 URI CANCELLED after 2 changes
