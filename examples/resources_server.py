@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from trio_mcp import CacheHint, ResourceNotFound, Server
+from trio_mcp import CacheHint, Context, ResourceNotFound, Server
 
 server = Server("bookshop", version="1.0.0")
 
@@ -44,6 +44,15 @@ async def stock(title: str, at_least: int = 0) -> Stock:
 def cover(title: str) -> str:  # a plain def runs in a thread
     """A book's cover."""
     return f"<svg xmlns='http://www.w3.org/2000/svg'><!-- {len(title)} letters --></svg>"
+
+
+@server.resource("report://year")
+async def report(ctx: Context) -> str:
+    """All sales of the year; takes a minute."""
+    for month in range(12):
+        ctx.progress(month, 12)
+        await trio.sleep(5)  # a read that was given up ends here
+    return "It was a good year."
 
 
 server.add_directory(Path(__file__).parent, uri="examples:///", include=["*.py"])

@@ -1,7 +1,7 @@
 """Tools with schemas of their own, added and removed while the server is served.
 
 A gateway offers what it finds elsewhere: it has JSON Schemas, and no Python signatures. Run it:
-``python tools.py``.
+``python examples/tools.py``.
 """
 
 from typing import Any

@@ -13,7 +13,8 @@ __all__ = ["CacheHint"]
 class CacheHint:
     """How long a client may consider a result fresh, in seconds, and who may share it.
 
-    ``"public"`` results hold nothing about a user and may be shared between callers.
+    ``"public"`` results hold nothing about a user and may be shared between callers. Raises
+    ``ValueError`` for a negative ``ttl`` or another scope. Specification: *Caching*.
     """
 
     ttl: float = attrs.field(default=0.0, validator=attrs.validators.ge(0))
@@ -23,4 +24,5 @@ class CacheHint:
 
     @property
     def ttl_ms(self) -> int:
+        """Milliseconds, as they go out."""
         return int(self.ttl * 1000)

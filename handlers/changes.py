@@ -32,7 +32,7 @@ class Change:
     ``Change("resource", uri)``, this resource has been updated.
 
     ``attrs.asdict(change)`` is JSON that ``Change(**data)`` reads. Raises ``ValueError`` or
-    ``TypeError`` for what is no change.
+    ``TypeError`` for what is no change. Specification: *Subscriptions*.
     """
 
     kind: Literal["tools", "prompts", "resources", "resource"] = attrs.field(
@@ -62,14 +62,17 @@ class ChangeBus(Protocol):
 
 
 class LocalBus:
-    """The bus of one process: delivers at once."""
+    """The bus of one process: delivers at once. Servers that share one tell each other's changes;
+    for any thread, never waits."""
 
     def __init__(self) -> None:
         self._receivers: tuple[Deliver, ...] = ()
 
     def attach(self, deliver: Deliver) -> None:
+        """See :meth:`ChangeBus.attach`."""
         self._receivers += (deliver,)
 
     def publish(self, change: Change) -> None:
+        """Calls all that are attached, here and now."""
         for deliver in self._receivers:
             deliver(change)

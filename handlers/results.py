@@ -43,7 +43,8 @@ class ToolResult(Generic[T]):
 
     A tool annotated ``-> ToolResult[Weather]`` has the output schema of ``Weather``, and its
     structured content is checked against it; it may be left out of an error only. One annotated
-    ``-> ToolResult`` has none, and its structured content may be anything.
+    ``-> ToolResult`` has none, and its structured content may be anything. Specification: *Tools*,
+    "Tool Result".
     """
 
     content: str | ContentBlock | Sequence[str | ContentBlock] | None = None

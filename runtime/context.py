@@ -235,10 +235,12 @@ class Context:
 
     @property
     def method(self) -> str:
+        """Of the request: ``"tools/call"``, for one."""
         return self._exchange.request.method
 
     @property
     def request_id(self) -> str | int:
+        """As it came; unique among what its connection has in flight, and not for longer."""
         return self._exchange.request.id
 
     @property
@@ -266,10 +268,12 @@ class Context:
 
     @property
     def client_capabilities(self) -> ClientCapabilities:
+        """What the client says, with this request, that it can be asked for; see :meth:`ask`."""
         return self._metadata.client_capabilities
 
     @property
     def protocol_version(self) -> str:
+        """The revision that this request is of."""
         return self._metadata.protocol_version
 
     @property

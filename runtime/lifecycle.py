@@ -52,6 +52,12 @@ __all__ = [
 
 
 class State(Enum):
+    """Of an exchange or a call; :data:`TRANSITIONS` has the steps between them.
+
+    COMPLETED and FAILED: a result, or an error, has begun to leave (or, on the client's side, has
+    come). CANCELLING: a stop was asked for, clean-up runs. CANCELLED: it has stopped.
+    """
+
     RUNNING = "running"
     CANCELLING = "cancelling"
     COMPLETED = "completed"

@@ -19,6 +19,7 @@ class Principal:
     """Made by the application's ``authenticate``; on ``ctx.principal``, by name in the journal.
 
     The runtime looks into none of it: what a principal may do is the handlers' business.
+    Raises ``TypeError`` for a name that is no text.
 
     :param name: unique among those who may ask, for example a token's ``sub``.
     :param scopes: what it has been granted.

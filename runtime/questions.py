@@ -91,7 +91,9 @@ Question: TypeAlias = Elicit[Any] | ElicitUrl | Sample | Roots
 class Elicited(Generic[T]):
     """What the user did: agreed, refused, or closed the question without a decision.
 
-    ``content`` is the filled form of an accepted :class:`Elicit`, otherwise ``None``.
+    ``content`` is the filled form of an accepted :class:`Elicit`, otherwise ``None``. That a user
+    has really seen the question, no server can know (specification: *Elicitation*, "Response
+    Actions").
     """
 
     action: Literal["accept", "decline", "cancel"]

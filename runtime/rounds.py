@@ -32,7 +32,7 @@ class InputRequired(BaseException):
     """Unwinds a handler that asked for something it has no answer to yet. Let it pass.
 
     Not an ``Exception``, so ``except Exception`` lets it through. ``requests`` are the questions,
-    by key.
+    by key. Specification: *Multi Round-Trip Requests*.
     """
 
     def __init__(self, requests: Mapping[str, InputRequest]) -> None:

@@ -17,11 +17,13 @@ __all__ = ["Scope", "ScopeKind"]
 
 
 class ScopeKind(Enum):
+    """What a node of the scope tree stands for."""
+
     SERVER = "server"
     CONNECTION = "connection"
     EXCHANGE = "exchange"
     OFFLOAD = "offload"
-    """A thread or a process that a request started."""
+    """A worker thread that a request started."""
 
 
 @attrs.frozen

@@ -9,6 +9,7 @@ reason.
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from typing import Any
 import attrs
 import pytest
 
+import trio_mcp
 from trio_mcp import Limits
 
 ROOT = Path(__file__).parents[1]
@@ -192,6 +194,40 @@ def test_relative_links_lead_somewhere(page: str, target: str) -> None:
 def test_every_page_is_linked_from_the_readme() -> None:
     linked = {target.partition("#")[0] for page, target in links() if page == "README.md"}
     assert {name_of(page) for page in PAGES[1:]} <= linked
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=name_of)
+def test_every_example_is_linked_from_the_readme_and_from_a_page(path: Path) -> None:
+    assert ("README.md", f"examples/{path.name}") in links()
+    assert f"../examples/{path.name}" in {target for _, target in links()}
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=name_of)
+def test_pages_about_the_protocol_name_its_sections(page: Path) -> None:
+    about_ourselves = {"command-line", "design", "inspection", "testing"}
+    named = re.search(r"^Specification: \*", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert (named is None) is (page.stem in about_ourselves)
+
+
+def documented(cls: type) -> Iterator[tuple[str, str | None]]:
+    """The class, and what of its own is public and written as a function."""
+    yield cls.__name__, vars(cls).get("__doc__")
+    for name, value in vars(cls).items():
+        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
+            yield f"{cls.__name__}.{name}", value.__doc__
+
+
+@pytest.mark.parametrize("name", trio_mcp.__all__)
+def test_everything_public_says_what_it_is(name: str) -> None:
+    public = getattr(trio_mcp, name)
+    if not inspect.isclass(public):
+        return  # the name of a union, or a value
+    for what, said in documented(public):
+        assert said or what in OBVIOUS, what
+
+
+OBVIOUS = {"Elicited.accepted", "CallToolResult.text", "Journal.add"}
+"""Their names say it all, or they are for the runtime."""
 
 
 def shown_default(name: str, default: Any) -> str:

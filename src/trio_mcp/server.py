@@ -115,6 +115,8 @@ class Server(Features):
         """Serve one peer over any Trio stream, one JSON-RPC message per line; closes the stream.
 
         ``await trio.serve_tcp(server.serve_stream, 9000, host="127.0.0.1")`` serves many.
+        Returns when the peer has gone, which cancels its requests with cause DISCONNECT
+        (specification: *Transports*, "Custom Transports").
         """
         await serve_wire(self._core, StreamWire.over(stream, self.limits.message_bytes))
 

@@ -269,6 +269,7 @@ class ToolCall:
 
     @property
     def last_progress(self) -> ProgressUpdate | None:
+        """The newest update that has come, taken or not."""
         return self._call.last_progress
 
     @property

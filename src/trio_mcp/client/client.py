@@ -93,7 +93,11 @@ class Client:
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
     ) -> CallToolResult:
-        """Call a tool and wait for its result; a result with ``is_error`` is a result."""
+        """Call a tool and wait for its result; a result with ``is_error`` is a result.
+
+        Cancelled by the scope around it, at once; the outcome is unknown then (specification:
+        *Tools*, "Calling Tools"; *Cancellation*).
+        """
         timeouts = self._timeouts.but(timeout, max_timeout)
         pending = self._open_tool(name, arguments, timeouts, trace)
         return read_result(CallToolResult, await pending.finish(on_progress), "tools/call")
@@ -108,7 +112,12 @@ class Client:
         max_timeout: float | None = None,
         trace: TraceContext | None = None,
     ) -> AsyncGenerator[ToolCall, None]:
-        """Start a tool and get a handle on the call; leaving the block cancels it if it runs."""
+        """Start a tool and get a handle on the call: ``async with client.start_tool(…) as call``.
+
+        The parameters are those of :meth:`call_tool`. Entering waits for nothing; leaving the block
+        cancels the call if it runs, and does not wait. Raises ``ValueError`` or ``TypeError`` for
+        arguments that JSON cannot hold.
+        """
         timeouts = self._timeouts.but(timeout, max_timeout)
         pending = self._open_tool(name, arguments, timeouts, trace)
         try:
@@ -117,7 +126,12 @@ class Client:
             pending.abandon("the caller left")
 
     def tools(self) -> AsyncIterator[Tool]:
-        """All tools of the server, page after page; see :class:`.pages.Pages`."""
+        """All tools of the server, page after page: ``async for tool in client.tools()``.
+
+        Raises what every call raises, and :class:`~trio_mcp.ProtocolViolation` after
+        ``Limits.pages`` pages or for a cursor that comes twice. If it is cancelled while it waits,
+        the page that was asked for is (specification: *Pagination*).
+        """
         return Pages("tools/list", self.tools_page, lambda page: page.tools, self._limits.pages)
 
     async def tools_page(self, cursor: str | None = None) -> ListToolsResult:
@@ -136,13 +150,14 @@ class Client:
         trace: TraceContext | None = None,
     ) -> ReadResourceResult:
         """Read a resource. One that does not exist is a :class:`~trio_mcp.ServerError`, of code
-        -32602, or -32002 from older servers."""
+        -32602, or -32002 from older servers. Cancelled as :meth:`call_tool` is (specification:
+        *Resources*, "Reading Resources")."""
         timeouts = self._timeouts.but(timeout, max_timeout)
         pending = self._start("resources/read", {"uri": uri}, uri, timeouts, trace)
         return read_result(ReadResourceResult, await pending.finish(on_progress), "resources/read")
 
     def resources(self) -> AsyncIterator[Resource]:
-        """All resources that the server lists, page after page."""
+        """All resources that the server lists, page after page, as :meth:`tools`."""
         return Pages(
             "resources/list", self.resources_page, lambda page: page.resources, self._limits.pages
         )
@@ -152,7 +167,7 @@ class Client:
         return await self._page("resources/list", cursor, ListResourcesResult)
 
     def templates(self) -> AsyncIterator[ResourceTemplate]:
-        """All resource templates that the server lists, page after page."""
+        """All resource templates that the server lists, page after page, as :meth:`tools`."""
         return Pages(
             "resources/templates/list",
             self.templates_page,
@@ -176,7 +191,8 @@ class Client:
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
     ) -> GetPromptResult:
-        """Get a prompt with its arguments, which are texts, filled in."""
+        """Get a prompt with its arguments, which are texts, filled in. Cancelled as
+        :meth:`call_tool` is (specification: *Prompts*, "Getting a Prompt")."""
         params: dict[str, Any] = {"name": name}
         if arguments is not None:
             params["arguments"] = arguments
@@ -185,7 +201,7 @@ class Client:
         return read_result(GetPromptResult, await pending.finish(on_progress), "prompts/get")
 
     def prompts(self) -> AsyncIterator[Prompt]:
-        """All prompts of the server, page after page."""
+        """All prompts of the server, page after page, as :meth:`tools`."""
         return Pages(
             "prompts/list", self.prompts_page, lambda page: page.prompts, self._limits.pages
         )
@@ -214,6 +230,9 @@ class Client:
         :param argument, value: its name, and what was typed so far.
         :param prompt, resource: the prompt's name, or the URI template; one of the two.
         :param arguments: other arguments, as far as they are known.
+
+        Cancel it when the next key is typed (specification: *Completion*). Raises ``TypeError``
+        for neither or both of ``prompt`` and ``resource``.
         """
         if (prompt is None) is (resource is None):
             raise TypeError("complete() wants prompt= or resource=, one of the two")
@@ -254,7 +273,8 @@ class Client:
 
         The server may agree to less, see ``changes.agreed``. Raises what every call raises; a
         server without subscriptions answers with a :class:`~trio_mcp.ServerError`. Leaving the
-        block tells the server, and does not wait.
+        block, by a cancellation or otherwise, tells the server, and does not wait. Raises
+        ``ValueError`` or ``TypeError`` for nothing to listen for (specification: *Subscriptions*).
         """
         wanted = wanted_changes(tools, prompts, resources_list, resources)
         seconds = self._timeouts.idle if timeout is None else timeout

@@ -22,7 +22,10 @@ logger = logging.getLogger("trio_mcp.client")
 @attrs.frozen
 class LogMessage:
     """What a server remarked about a request. ``level`` is one of syslog's, ``data`` any JSON
-    value, ``logger`` the server's name for where it comes from."""
+    value, ``logger`` the server's name for where it comes from.
+
+    Specification: *Logging*, which is deprecated.
+    """
 
     level: str
     data: JSONValue

@@ -56,7 +56,8 @@ class Changes:
     if the subscription ends in any other way; what came before is delivered.
 
     ``agreed`` is what the server will tell of, of what was wanted. ``dropped`` counts changes that
-    made room because more than ``Limits.changes_backlog`` different ones waited.
+    made room because more than ``Limits.changes_backlog`` different ones waited. A wait for the
+    next one may be cancelled; none is lost by that (specification: *Subscriptions*).
     """
 
     def __init__(self, pending: PendingCall, wanted: SubscriptionFilter, backlog: int) -> None:

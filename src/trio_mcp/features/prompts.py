@@ -67,7 +67,8 @@ class PromptFeatures:
             DEADLINE, and answered with an error.
 
         Raises ``ValueError`` or ``TypeError``, at once, for what cannot be a prompt. At run time,
-        raise :class:`~trio_mcp.ProtocolError` for failures that the client should read.
+        raise :class:`~trio_mcp.ProtocolError` for failures that the client should read
+        (specification: *Prompts*).
         """
         if function is not None and not callable(function):
             raise TypeError(f"prompt() takes a function; write prompt(name={function!r})")
@@ -127,7 +128,7 @@ class PromptFeatures:
 
         Arguments annotated with ``Literal``, an enumeration or ``bool`` need no completer. Raises
         ``ValueError`` or ``TypeError``, at once, for an argument that there is not or that has a
-        completer, and for a function that cannot be one.
+        completer, and for a function that cannot be one (specification: *Completion*).
         """
         if (prompt is None) is (resource is None):
             raise TypeError("completion() takes either prompt=… or resource=…")

@@ -68,7 +68,7 @@ class ResourceFeatures:
         Raises ``ValueError`` or ``TypeError``, at once, for what cannot be a resource. At run time,
         raise :class:`~trio_mcp.ResourceNotFound` for what does not exist; a
         :class:`~trio_mcp.ProtocolError` is answered as it is, and any other exception is logged and
-        answered as an internal error, without its details.
+        answered as an internal error, without its details (specification: *Resources*).
         """
         if not isinstance(uri, str):
             raise TypeError('resource() takes a URI; write @server.resource("config://app")')

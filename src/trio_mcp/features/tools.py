@@ -67,7 +67,9 @@ class ToolFeatures:
 
         Raises ``ValueError`` or ``TypeError``, at once, for what cannot be a tool. At run time,
         raise :class:`~trio_mcp.ToolError` for failures that the model should read; any other
-        exception is logged and answered as an internal error, without its details.
+        exception is logged and answered as an internal error, without its details. When the call is
+        cancelled, the function is, with all it has started in ``ctx.nursery``; a thread is told,
+        and abandoned after ``Limits.cleanup`` (specification: *Tools*).
         """
         if function is not None and not callable(function):
             raise TypeError(f"tool() takes a function; write tool(name={function!r})")
