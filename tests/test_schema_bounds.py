@@ -18,6 +18,7 @@ from trio_mcp.handlers.registry import Registry
 from trio_mcp.handlers.results import structured_result, unstructured_result
 from trio_mcp.handlers.schema import problems, type_hints
 from trio_mcp.handlers.schema.brief import errors_per_part, is_costly, without_alternatives
+from trio_mcp.handlers.schema.given import GivenSchema
 from trio_mcp.handlers.schema.problems import MAX_ERRORS, MAX_EXAMINED, MAX_PROBLEMS, Checker
 from trio_mcp.handlers.schema.signature import (
     FunctionSchema,
@@ -27,6 +28,7 @@ from trio_mcp.handlers.schema.signature import (
 )
 from trio_mcp.handlers.schema.type_hints import MAX_HASHED
 from trio_mcp.handlers.tools import RegisteredTool, Tools
+from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.models.content import TextContent
 from trio_mcp.runtime.models.tools import ToolAnnotations
 
@@ -325,6 +327,50 @@ def test_sets_of_numbers_have_a_bounded_number_of_items(annotation: Any) -> None
     assert len(schema.bind({"it": values[:-1]})["it"]) == MAX_HASHED
     (problem,) = problems_of(schema, values)
     assert "1000 items" in problem or "1001 items" in problem
+
+
+ALIKE: dict[str, list[Any]] = {
+    "long": [10**4000 + n for n in range(MAX_HASHED)],
+    "beyond 64 bits": [10**20 + n for n in range(MAX_HASHED)],
+    "64 bits": [2**63 + n for n in range(MAX_HASHED)],
+    "negative": [-(2**70) - n for n in range(MAX_HASHED)],
+}
+
+
+@pytest.mark.parametrize("values", ALIKE.values(), ids=ALIKE)
+def test_large_integers_that_are_one_number_as_floats_are_few(values: list[int]) -> None:
+    """The validator hashes them alike: it compares each with all, the long ones for minutes."""
+    (problem,) = problems_of(taking(set[int]), values)
+    assert "too many large integers" in problem
+    (problem,) = problems_of(taking(set[tuple[int, int]]), [[n, 1] for n in values])
+    assert "too many large integers" in problem
+
+
+def test_so_they_are_where_the_application_gave_the_schema() -> None:
+    async def take(arguments: dict[str, Any]) -> None: ...
+
+    unique = {"type": "array", "uniqueItems": True}
+    properties = {"it": {"properties": {"inside": unique}}}
+    schema = inspect_function(
+        take,
+        context_type=type(None),
+        input_schema=GivenSchema.of({"properties": properties}, "it", Limits()),
+    )
+    (problem,) = problems_of(schema, {"inside": [2**63 + n for n in range(1_000_000)]})
+    assert "too many large integers" in problem
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[10**4000], [2**63 + n for n in range(32)], [2**60 + (n << 22) for n in range(MAX_HASHED)]],
+)
+def test_other_large_integers_may_be_as_many_as_any(values: list[int]) -> None:
+    assert taking(set[int]).bind({"it": values})["it"] == set(values)
+
+
+def test_one_large_integer_may_occur_often() -> None:
+    values = [[2**63, n] for n in range(MAX_HASHED)]
+    assert len(taking(set[tuple[int, int]]).bind({"it": values})["it"]) == MAX_HASHED
 
 
 @pytest.mark.parametrize("annotation", [dict[int, int], dict[int, int] | None])

@@ -48,8 +48,13 @@ MAX_LISTED = 20
 MAX_DEPTH = 200
 #: How many references and unions are looked through to say what a schema asks for.
 MAX_LEVELS = 4
+#: How many large integers a value may have that are the same number once rounded to a float, if
+#: somewhere its items must be unique: the validator compares each of these with all others.
+MAX_ALIKE = 32
 #: Integers beyond this are described rather than shown.
 MAX_INTEGER = 10**20
+#: Up to here each integer is a float of its own.
+EXACT = 2**53
 
 _CONVERSION_ERROR = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
 _EXAMPLES = {
@@ -105,6 +110,10 @@ def _refuse_to_retrieve(uri: str) -> NoReturn:
     raise ValueError(f"references to other documents are not followed: {uri}")
 
 
+def _mentions_unique(schema: Schema) -> bool:
+    return b'"uniqueItems":true' in msgspec.json.encode(schema)
+
+
 def summarise(problems: Sequence[str], heading: str = "") -> str:
     """One message from some problems: on one line, or a list if there are several."""
     if len(problems) == 1:
@@ -124,6 +133,32 @@ def has_non_finite(value: Any) -> bool:
             rest.extend(item)
         elif isinstance(item, float) and not math.isfinite(item):
             return True
+    return False
+
+
+def has_alike_integers(value: Any) -> bool:
+    """Whether a value made of builtins has more than `MAX_ALIKE` integers, not all the same, that
+    are one number as floats. Those of very many digits count for more, as it takes longer to
+    compare them."""
+    alike: dict[float, tuple[int, int, bool]] = {}
+    rest = [value]
+    while rest:
+        item = rest.pop()
+        kind = type(item)
+        if kind is dict:
+            rest.extend(item.values())
+        elif kind is list or kind is tuple:
+            rest.extend(item)
+        elif kind is int and not -EXACT <= item <= EXACT:
+            try:
+                rounded = float(item)
+            except OverflowError:
+                rounded = math.inf
+            first, count, differ = alike.get(rounded, (item, 0, False))
+            count, differ = count + 1 + item.bit_length() // 256, differ or item != first
+            if differ and count > MAX_ALIKE:
+                return True
+            alike[rounded] = first, count, differ
     return False
 
 
@@ -158,6 +193,7 @@ class Checker:
     _brief: Checker | None  # with a schema without alternatives, if it has any
     _max_depth: int = MAX_DEPTH
     _vague: bool = False  # of a large value it can only be said that it does not fit
+    _unique: bool = False  # somewhere the items of an array must be unique
 
     @classmethod
     def of(cls, subject: Literal["argument", "result"], schema: Schema, *, open: bool) -> Checker:
@@ -176,7 +212,8 @@ class Checker:
         simpler = without_alternatives(schema)
         brief = None if simpler == schema else cls.of(subject, simpler, open=open)
         ways = (validator.is_valid, validator.iter_errors, validator.validate)
-        return cls(subject, schema, *ways, open, deep, max_parts, brief)
+        unique = _mentions_unique(schema)
+        return cls(subject, schema, *ways, open, deep, max_parts, brief, unique=unique)
 
     @classmethod
     def given(
@@ -188,12 +225,23 @@ class Checker:
         max_parts = MAX_ERRORS / given.errors_per_part
         brief = _brief_of_given(subject, given, max_depth)
         return cls(
-            subject, given.schema, *ways, True, True, max_parts, brief, max_depth, brief is None
+            subject,
+            given.schema,
+            *ways,
+            True,
+            True,
+            max_parts,
+            brief,
+            max_depth,
+            brief is None,
+            _mentions_unique(given.schema),
         )
 
     def accepts(self, value: Any) -> bool:
         """Whether a value made of builtins fits, down to formats and finite numbers."""
         if self._deep and is_too_deep(value, self._max_depth):
+            return False
+        if self._unique and has_alike_integers(value):
             return False
         try:
             valid = self._is_valid(value)
@@ -208,6 +256,8 @@ class Checker:
         """
         if is_too_deep(value, self._max_depth):
             return [f"{self._place(())}: nested more than {self._max_depth} levels deep"]
+        if self._unique and has_alike_integers(value):
+            return [f"{self._place(())}: too many large integers that are almost the same"]
         try:
             if has_non_finite(value):
                 return _chosen(self._non_finite(value))
