@@ -204,6 +204,8 @@ def encode(value: Any) -> bytes:
     data = _encode(value)
     if b"null" in data:  # the only trace that a non-finite number leaves
         _refuse_non_finite(value, "")
+    if b"\n" in data or b"\r" in data:  # JSON that somebody else has laid out, as msgspec.Raw
+        data = msgspec.json.format(data, indent=-1)
     return data
 
 

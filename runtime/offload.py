@@ -140,6 +140,10 @@ class ThreadWork:
 
     async def acquire_on_behalf_of(self, _: Any) -> None:
         await self._pool.acquire(self)
+        refusal = self._exchange.peer.hold(0)
+        if refusal is not None:  # a peer that asks for much and reads nothing
+            self._pool.release(self)
+            raise refusal
         self._running = True
         self._began_at = trio.current_time()
 

@@ -130,6 +130,33 @@ async def test_invariant_9_what_was_dropped_unwritten_is_not_held_against_the_pe
     assert text_of(answers["after"]) == "still served"
 
 
+async def test_invariant_9_no_thread_begins_while_too_many_answers_wait() -> None:
+    """All are taken at once, before there is any answer that could wait."""
+    limits = Limits(bytes_per_connection=1_000_000, threads=1)
+    server, wire = Server("s", version="1", limits=limits), ScriptedWire()
+    ran: list[int] = []
+
+    @server.tool
+    def big(number: int) -> str:
+        ran.append(number)
+        return "x" * 300_000
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve_wire, wire)
+        wire.stop_taking()
+        for number in range(50):
+            wire.feed(call(number, "big", number=number))
+        await until(lambda: not server._core.threads.busy and len(ran) > 3)
+        wire.take_again()
+        await until(lambda: server._core.inflight == 0)
+        wire.hang_up()
+    answers = [m for what, m in wire.log if what == "written"]
+    refused = [m for m in answers if "error" in m]
+    assert len(answers) == 50
+    assert {m["error"]["code"] for m in refused} == {ErrorCode.OVERLOADED}
+    assert {m["id"] for m in refused}.isdisjoint(ran)
+
+
 async def test_invariant_9_no_request_is_taken_while_too_many_answers_wait() -> None:
     fixtures, wire = Fixtures(Limits(bytes_per_connection=1_000_000)), ScriptedWire()
     async with trio.open_nursery() as nursery:

@@ -7,6 +7,7 @@ import math
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -271,3 +272,17 @@ async def test_over_http_it_makes_an_event_stream_of_the_answer() -> None:
             assert answer["id"] == 1
             assert "result" in (await peer.ask(asking(2, "alert", "say", levels=levels))).json
         nursery.cancel_scope.cancel()
+
+
+async def test_json_that_somebody_else_has_laid_out_stays_on_its_line() -> None:
+    server = Server("logs", version="1")
+
+    @server.tool
+    async def say(ctx: Context) -> str:
+        ctx.log("info", msgspec.Raw(b'{\n  "shelf": 7,\r\n  "text": "a\\nb"\n}'))
+        return "said"
+
+    async with checked_client(server) as peer:
+        await peer.send(asking(1, "info", "say"))
+        assert "result" in await peer.answer(1)
+    assert said(peer.seen)[0]["data"] == {"shelf": 7, "text": "a\nb"}

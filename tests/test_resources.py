@@ -1097,3 +1097,19 @@ async def test_closing_the_connection_ends_a_read() -> None:
     (record,) = server.journal
     assert record.cause is not None
     assert (record.target, record.cause.source) == ("slow://x", CancelSource.DISCONNECT)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        TextResourceContents(5, "text"),  # type: ignore[arg-type]
+        [BlobResourceContents("a:b", 6)],  # type: ignore[arg-type]
+        ReadResourceResult([5]),  # type: ignore[list-item]
+    ],
+)
+async def test_contents_that_are_none_are_not_sent(value: Any) -> None:
+    server = make_server()
+    server.resource("wrong://contents")(lambda: value)
+    async with checked_client(server) as peer:
+        error = await refused(peer, "resources/read", uri="wrong://contents")
+        assert error["code"] == -32603

@@ -9,6 +9,7 @@ import msgspec
 
 from ...runtime.jsonrpc import encode
 from ...runtime.models.content import BlobResourceContents, TextResourceContents
+from ...runtime.models.converter import structure, unstructure
 from ...runtime.models.resources import ReadResourceResult
 from ..caching import CacheHint
 from ..schema.type_hints import base_value, encode_custom
@@ -26,9 +27,12 @@ def read_result(
     """A result with what a function returned for ``uri``.
 
     Text, bytes, contents or a list of these; anything else becomes JSON text. ``mime_type`` is that
-    of text, bytes and JSON. Raises ``TypeError`` for ``None`` and for what JSON cannot hold.
+    of text, bytes and JSON. Raises ``TypeError`` or ``ValueError`` for ``None``, for what JSON
+    cannot hold, and for contents that are none.
     """
     if isinstance(value, ReadResourceResult):
+        for item in value.contents:
+            _checked(item)
         return value
     return ReadResourceResult(
         _contents(value, uri, mime_type), ttl_ms=cache.ttl_ms, cache_scope=cache.scope
@@ -48,7 +52,7 @@ def bytes_contents(
 
 def _contents(value: Any, uri: str, mime_type: str | None) -> list[Contents]:
     if isinstance(value, _CONTENTS):
-        return [value]
+        return [_checked(value)]
     if isinstance(value, str):
         return [text_contents(value, uri, mime_type)]
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -66,6 +70,7 @@ def _contents(value: Any, uri: str, mime_type: str | None) -> list[Contents]:
 
 def _checked(item: Any) -> Contents:
     if isinstance(item, _CONTENTS):
+        structure(type(item), unstructure(item))
         return item
     raise TypeError(
         "a resource returned a list of contents with something else in it: each item must be "
