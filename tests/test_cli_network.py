@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import textwrap
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -94,7 +95,7 @@ async def test_a_signal_drains_and_a_second_is_like_the_first(
 async def test_a_signal_that_comes_again_while_the_interpreter_exits_is_like_the_first(
     tmp_path: Path, wire: str
 ) -> None:
-    file = write(tmp_path, "shop.py", SHOP + AT_EXIT)
+    file = write(tmp_path, "shop.py", textwrap.dedent(SHOP) + AT_EXIT)
     async with serving(file, *WIRES[wire], "0") as (peer, _):
         peer.process.terminate()
         await until(lambda: b"exiting" in peer.stderr)

@@ -563,7 +563,7 @@ async def test_a_ctrl_c_at_the_terminal_does_not_reach_the_server(tmp_path: Path
     assert driver.stdout is not None
     said = b""
     async with driver.stdout:
-        with trio.fail_after(5):
+        with trio.fail_after(20):
             async for data in driver.stdout:
                 said += data
                 if said == b"ready\n":
