@@ -74,6 +74,7 @@ from .server import Server
 from .transports.framing import Frame, Oversize
 from .transports.http.authentication import Authenticate
 from .transports.http.message import RequestHead
+from .transports.restarting import Restart
 from .transports.wire import Wire
 
 __all__ = [
@@ -138,6 +139,7 @@ __all__ = [
     "ResourceLink",
     "ResourceNotFound",
     "ResourceTemplate",
+    "Restart",
     "Root",
     "Roots",
     "Sample",

@@ -286,6 +286,51 @@ def stubborn(pids: str) -> None:
         time.sleep(60)
 
 
+def planned(record: str, *plan: str) -> None:
+    """The n-th start of it does the n-th word of the plan, or the last one; ``record`` counts.
+
+    It says which start it is in its instructions, agrees to all subscriptions, and has the tools
+    ``exit(status)``, ``kill()``, ``change()``, which tells of changed tools, and ``count()``, which
+    is noted and never answered.
+    """
+    note(record, "started")
+    with open(record, encoding="utf-8") as file:
+        start = file.read().count("started")
+    word = plan[min(start, len(plan)) - 1]
+    print(f"start {start}: {word}", file=sys.stderr, flush=True)
+    if word == "exit":
+        sys.exit(3)
+    if word == "slow":
+        time.sleep(0.5)
+    listens: list[Any] = []
+    for message in received():
+        method, name = message.get("method"), tool_of(message)
+        if method == "server/discover":
+            if word == "crash":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if word != "silent":
+                say(id=message["id"], result={**DISCOVERY, "instructions": f"start {start}"})
+        elif method == "subscriptions/listen":
+            listens.append(message["id"])
+            wanted = message["params"]["notifications"]
+            meta = {"io.modelcontextprotocol/subscriptionId": message["id"]}
+            params = {"notifications": wanted, "_meta": meta}
+            say(method="notifications/subscriptions/acknowledged", params=params)
+        elif name == "exit":
+            os._exit(message["params"]["arguments"]["status"])
+        elif name == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif name == "count":
+            note(record, "counted")
+        elif name == "change":
+            for listen in listens:
+                meta = {"io.modelcontextprotocol/subscriptionId": listen}
+                say(method="notifications/tools/list_changed", params={"_meta": meta})
+            answer(message["id"])
+        else:
+            usual(message)
+
+
 def witness(record: str) -> None:
     """It notes the signals it gets, and the end of its stdin."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
