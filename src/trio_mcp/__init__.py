@@ -7,7 +7,9 @@ from .client import Client
 from .client.calls import ToolCall
 from .client.connecting import Target, connect
 from .client.elicitation import Elicitation
+from .client.group import ClientGroup, GroupTools, LeftOut
 from .client.logs import LogMessage
+from .client.members import GroupCall, Member, MemberState
 from .client.subscriptions import Changes
 from .handlers.caching import CacheHint
 from .handlers.changes import Change, ChangeBus, LocalBus
@@ -93,6 +95,7 @@ __all__ = [
     "ChangeBus",
     "Changes",
     "Client",
+    "ClientGroup",
     "Completion",
     "ConnectionLost",
     "ContentBlock",
@@ -109,6 +112,8 @@ __all__ = [
     "ErrorCode",
     "Frame",
     "GetPromptResult",
+    "GroupCall",
+    "GroupTools",
     "Icon",
     "ImageContent",
     "Implementation",
@@ -116,6 +121,7 @@ __all__ = [
     "InputRequired",
     "Journal",
     "LateOutcome",
+    "LeftOut",
     "Limits",
     "ListPromptsResult",
     "ListResourceTemplatesResult",
@@ -124,6 +130,8 @@ __all__ = [
     "LocalBus",
     "LogMessage",
     "McpHeader",
+    "Member",
+    "MemberState",
     "Oversize",
     "Principal",
     "ProgressUpdate",

@@ -211,6 +211,15 @@ def flood() -> None:
         answer(message["id"])
 
 
+def floods() -> None:
+    """From the first call on it says the same for ever, reads nothing, and never answers."""
+    for _, message in unusual():
+        params = {"progressToken": message["id"], "progress": 1, "message": "x" * 100}
+        line = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        while True:
+            write(b"no message\n" + (line.encode() + b"\n") * 100)
+
+
 def big() -> None:
     """An answer of ``bytes`` bytes."""
     for _, message in unusual():
