@@ -7,7 +7,7 @@ from .client import Client
 from .client.calls import ToolCall
 from .client.connecting import Target, connect
 from .client.elicitation import Elicitation
-from .client.group import ClientGroup, GroupTools, LeftOut
+from .client.group import ClientGroup, GroupTools, LeftOut, MemberTarget
 from .client.logs import LogMessage
 from .client.members import GroupCall, Member, MemberState
 from .client.subscriptions import Changes
@@ -132,6 +132,7 @@ __all__ = [
     "McpHeader",
     "Member",
     "MemberState",
+    "MemberTarget",
     "Oversize",
     "Principal",
     "ProgressUpdate",

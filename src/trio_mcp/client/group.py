@@ -24,11 +24,11 @@ from .client import Client
 from .connecting import Target, connect
 from .members import GroupCall, Member, MemberState
 
-__all__ = ["ClientGroup", "GroupTools", "Joining", "LeftOut", "Require"]
+__all__ = ["ClientGroup", "GroupTools", "LeftOut", "MemberTarget", "Require"]
 
 logger = logging.getLogger("trio_mcp.client")
 
-Joining: TypeAlias = Target | AbstractAsyncContextManager[Client]
+MemberTarget: TypeAlias = Target | AbstractAsyncContextManager[Client]
 """What becomes a member: what :func:`.connecting.connect` returns, or a target for it."""
 
 Require: TypeAlias = Literal["none", "any", "all"]
@@ -90,7 +90,7 @@ class ClientGroup:
 
     def __init__(
         self,
-        members: Mapping[str, Joining] | None = None,
+        members: Mapping[str, MemberTarget] | None = None,
         *,
         require: Require = "none",
         wait: float = math.inf,
@@ -108,7 +108,7 @@ class ClientGroup:
         self._separator = separator
         self._name_length = name_length
         self._first = {
-            self._checked(name): _connecting(joining) for name, joining in (members or {}).items()
+            self._checked(name): _connecting(target) for name, target in (members or {}).items()
         }
         self._members: dict[str, Member] = {}
         self._failures: list[Exception] = []
@@ -203,13 +203,13 @@ class ClientGroup:
         :class:`~trio_mcp.ConnectionLost` if it is not connected, whose cause is why."""
         return self._members[name].usable()
 
-    async def add(self, name: str, joining: Joining) -> Client:
+    async def add(self, name: str, target: MemberTarget) -> Client:
         """Connect to one more server, which is a member then.
 
         Raises what connecting raises, and ``ValueError`` for a name that is none or is taken; then,
         and if it is cancelled, there is no such member.
         """
-        member = self._join(self._checked(name), _connecting(joining))
+        member = self._join(self._checked(name), _connecting(target))
         try:
             await member.settled.wait()
         finally:
@@ -437,12 +437,12 @@ async def _tools_of(client: Client, timeout: float | None) -> list[Tool]:
     )
 
 
-def _connecting(joining: Joining) -> AbstractAsyncContextManager[Client]:
-    if isinstance(joining, (trio.abc.Stream, Server)) or not isinstance(
-        joining, AbstractAsyncContextManager
+def _connecting(target: MemberTarget) -> AbstractAsyncContextManager[Client]:
+    if isinstance(target, (trio.abc.Stream, Server)) or not isinstance(
+        target, AbstractAsyncContextManager
     ):
-        return connect(joining)
-    return joining
+        return connect(target)
+    return target
 
 
 def _one_or_several(errors: list[Exception]) -> Exception | None:
