@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.peers.fixture_server import Fixtures
 from tests.peers.processes import alive
 from tests.peers.raw import until
-from tests.peers.scripted import Answer, Script
+from tests.peers.scripted import Answer, Error, Script
 from tests.test_process_cases import FIXTURE_SERVER, children, stub, text_of
 
 from trio_mcp import (
@@ -319,6 +319,19 @@ async def test_how_many_must_be_there_is_a_policy(
     if isinstance(error, ExceptionGroup):
         assert [type(leaf) for leaf in error.exceptions] == [ConnectionLost] * 2
     assert children() == []
+
+
+async def test_if_all_must_be_there_the_first_failure_is_enough(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted() as servers:
+        wrong = servers.server(lambda request: Error(-32601))
+        began = trio.current_time()
+        with pytest.raises(IncompatibleServer):
+            members = {"silent": servers.server(never), "wrong": wrong}
+            async with ClientGroup(members, require="all"):
+                raise AssertionError("entered")
+        assert trio.current_time() - began < 1
 
 
 async def test_all_of_none_is_fine() -> None:

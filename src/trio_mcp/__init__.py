@@ -7,9 +7,10 @@ from .client import Client
 from .client.calls import ToolCall
 from .client.connecting import Target, connect
 from .client.elicitation import Elicitation
-from .client.group import ClientGroup, GroupTools, LeftOut, MemberTarget
+from .client.group import ClientGroup, MemberTarget
 from .client.logs import LogMessage
 from .client.members import GroupCall, Member, MemberState
+from .client.naming import GroupTools, LeftOut
 from .client.subscriptions import Changes
 from .handlers.caching import CacheHint
 from .handlers.changes import Change, ChangeBus, LocalBus

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
-import attrs
 import trio
 
 from ..runtime.errors import CallTimeout, ConnectionLost
@@ -23,8 +21,9 @@ from .calls import OnProgress, ToolCall, cancel_calls
 from .client import Client
 from .connecting import Target, connect
 from .members import GroupCall, Member, MemberState
+from .naming import NAME_LENGTH, GroupTools, Naming
 
-__all__ = ["ClientGroup", "GroupTools", "LeftOut", "MemberTarget", "Require"]
+__all__ = ["ClientGroup", "MemberTarget", "Require"]
 
 logger = logging.getLogger("trio_mcp.client")
 
@@ -32,38 +31,6 @@ MemberTarget: TypeAlias = Target | AbstractAsyncContextManager[Client]
 """What becomes a member: what :func:`.connecting.connect` returns, or a target for it."""
 
 Require: TypeAlias = Literal["none", "any", "all"]
-
-NAME_LENGTH: Final = 128
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
-
-
-@attrs.frozen
-class LeftOut:
-    """A tool that has no name in the group; ``group[server]`` can call it."""
-
-    server: str
-    tool: str
-    why: str
-
-
-@attrs.frozen
-class GroupTools:
-    """The tools of a group: of those who answered, and why the others did not.
-
-    :param tools: named as :meth:`ClientGroup.call_tool` wants them, member after member.
-    :param failures: by the member's name; it has no tools in ``tools``.
-    :param left_out: tools whose name would break the rule for names, or is there twice.
-    """
-
-    tools: tuple[Tool, ...]
-    failures: Mapping[str, Exception]
-    left_out: tuple[LeftOut, ...]
-
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self.tools)
-
-    def __len__(self) -> int:
-        return len(self.tools)
 
 
 class ClientGroup:
@@ -101,14 +68,12 @@ class ClientGroup:
             raise ValueError(f'require is "none", "any" or "all", not {require!r}')
         if not wait >= 0:
             raise ValueError(f"wait must be 0 seconds or more, not {wait!r}")
-        if not _NAME.fullmatch(separator):
-            raise ValueError(f"separator is made of A-Z a-z 0-9 _ - . and {separator!r} is not")
         self._require = require
         self._wait = wait
-        self._separator = separator
-        self._name_length = name_length
+        self._naming = Naming(separator, name_length)
         self._first = {
-            self._checked(name): _connecting(target) for name, target in (members or {}).items()
+            self._naming.check(name): _connecting(target)
+            for name, target in (members or {}).items()
         }
         self._members: dict[str, Member] = {}
         self._failures: list[Exception] = []
@@ -209,7 +174,7 @@ class ClientGroup:
         Raises what connecting raises, and ``ValueError`` for a name that is none or is taken; then,
         and if it is cancelled, there is no such member.
         """
-        member = self._join(self._checked(name), _connecting(target))
+        member = self._join(self._naming.check(name), _connecting(target))
         try:
             await member.settled.wait()
         finally:
@@ -280,30 +245,16 @@ class ClientGroup:
 
     # Names ----------------------------------------------------------------------------------------
 
-    def _checked(self, name: str) -> str:
-        """The first separator in a tool's name ends the member's name: always and only there."""
-        if not _NAME.fullmatch(name) or len(name) + len(self._separator) >= self._name_length:
-            raise ValueError(
-                f"a member's name is of A-Z a-z 0-9 _ - . and short enough to come before a "
-                f"tool's name, and {name!r} is not"
-            )
-        if (name + self._separator).find(self._separator) != len(name):
-            raise ValueError(
-                f"where {name!r} ends would be unclear: a member's name must not have, or run "
-                f"into, the separator {self._separator!r}"
-            )
-        return name
-
     def split(self, name: str) -> tuple[str, str]:
         """The member and its tool, of a name in the group: ``("shop", "order_book")``.
 
         Raises ``ValueError`` if there is no such member; whether it has the tool is not known here.
         """
-        member, separator, tool = name.partition(self._separator)
-        if not separator or member not in self._members:
+        member, tool = self._naming.split(name)
+        if tool is None or member not in self._members:
             raise ValueError(
-                f"{name[:NAME_LENGTH]!r} is not a member's name, {self._separator!r}, and a tool; "
-                f"the members are {', '.join(self._members) or 'none'}"
+                f"{name[:NAME_LENGTH]!r} is not a member's name, {self._naming.separator!r}, and a "
+                f"tool; the members are {', '.join(self._members) or 'none'}"
             )
         return member, tool
 
@@ -330,29 +281,7 @@ class ClientGroup:
                     nursery.start_soon(ask, member)
         except BaseExceptionGroup as group:
             raise leaf_of(group) from None
-        return self._named(answers)
-
-    def _named(self, answers: Mapping[str, list[Tool] | Exception]) -> GroupTools:
-        tools: dict[str, Tool] = {}
-        failures: dict[str, Exception] = {}
-        left_out: list[LeftOut] = []
-        for server, answer in answers.items():
-            if isinstance(answer, Exception):
-                failures[server] = answer
-                continue
-            for tool in answer:
-                name = server + self._separator + tool.name
-                if not _NAME.fullmatch(name):
-                    why = "its name is not of A-Z a-z 0-9 _ - ."
-                elif not tool.name or len(name) > self._name_length:
-                    why = f"{len(name)} characters are too few or too many for a name"
-                elif name in tools:
-                    why = "the server has listed another tool of this name"
-                else:
-                    tools[name] = attrs.evolve(tool, name=name)
-                    continue
-                left_out.append(LeftOut(server, tool.name, why))
-        return GroupTools(tuple(tools.values()), failures, tuple(left_out))
+        return self._naming.tools(answers)
 
     async def call_tool(
         self,
