@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.peers.fixture_server import Fixtures
 from tests.peers.processes import alive
@@ -167,6 +167,7 @@ async def test_a_name_of_no_member_is_a_clear_error(name: str) -> None:
 NAMES = st.text("ab_.-", min_size=1, max_size=6)
 
 
+@settings(deadline=None)
 @given(NAMES, NAMES, NAMES, NAMES, st.text("ab_.-", min_size=1, max_size=3))
 def test_names_never_collide(one: str, other: str, tool: str, another: str, separator: str) -> None:
     try:
@@ -327,8 +328,8 @@ async def test_if_all_must_be_there_the_first_failure_is_enough(
     async with scripted() as servers:
         wrong = servers.server(lambda request: Error(-32601))
         began = trio.current_time()
+        members = {"silent": servers.server(never), "wrong": wrong}
         with pytest.raises(IncompatibleServer):
-            members = {"silent": servers.server(never), "wrong": wrong}
             async with ClientGroup(members, require="all"):
                 raise AssertionError("entered")
         assert trio.current_time() - began < 1

@@ -394,6 +394,7 @@ async def test_a_call_waits_within_its_own_timeout_and_was_not_sent(
         assert trio.current_time() == began + 10
         sent = [message["method"] for message in it.scripts[1].check.sent]
         assert sent == ["server/discover", "tools/call"]  # nothing of the others
+        assert client._connection.calls == ()
         keys = [record.key for record in client.journal]
         ids = [record.request_id for record in client.journal]
         assert len(set(keys)) == len(set(ids)) == len(ids) == 6
@@ -414,6 +415,26 @@ async def test_calls_that_wait_go_out_in_order_and_are_bounded(
             assert not refused.value.sent
         calls = it.scripts[1].sent("tools/call")
         assert [call["params"]["name"] for call in calls] == ["tool0", "tool1", "tool2"]
+
+
+async def test_a_call_reserved_while_restarting_goes_out_when_it_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with world(monkeypatch, answering, Restart()) as (client, it):
+        await it.crash()
+        early = client._connection.reserve("tools/call", "early")
+        late = client._connection.reserve("tools/call", "late")
+        params = {**dict(it.scripts[0].sent("server/discover")[0]["params"]), "arguments": {}}
+        client._connection.send(early, {**params, "name": "early"})
+        assert client._connection.calls == (early, late)
+        await until(lambda: early.state is State.COMPLETED)
+        assert client._connection.calls == (late,)
+        client._connection.send(late, {**params, "name": "late"})
+        await until(lambda: late.state is State.COMPLETED)
+        assert [call["params"]["name"] for call in it.scripts[1].sent("tools/call")] == [
+            "early",
+            "late",
+        ]
 
 
 async def test_arguments_that_are_none_are_refused_while_restarting(
