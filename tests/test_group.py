@@ -43,7 +43,8 @@ from trio_mcp import (
 )
 from trio_mcp.client.group import Require
 
-QUICK = Limits(connect=0.5, exit_wait=0.2, terminate_wait=0.2)
+QUICK = Limits(exit_wait=0.2, terminate_wait=0.2)
+IMPATIENT = Limits(connect=0.5, exit_wait=0.2, terminate_wait=0.2)
 
 
 def fixtures() -> Server:
@@ -270,7 +271,7 @@ async def test_cancelling_a_list_asks_no_further(autojump_clock: trio.testing.Mo
 async def test_a_group_begins_with_those_that_answer_and_shows_the_others() -> None:
     members: dict[str, Any] = {
         "good": stub("fine"),
-        "silent": connect(stub("silent"), limits=QUICK),
+        "silent": connect(stub("silent"), limits=IMPATIENT),
         "dead": stub("exits", 3),
         "missing": ["/nonexistent/server"],
         "other": stub("other_version"),
@@ -787,7 +788,7 @@ async def test_invariant_4_thirty_servers_leave_nothing(
         members |= {f"socket{number}": f"ws://127.0.0.1:{socket}/mcp" for number in range(2)}
         members |= {
             "process": FIXTURE_SERVER,
-            "silent": connect(stub("silent"), limits=QUICK),
+            "silent": connect(stub("silent"), limits=IMPATIENT),
             "dead": stub("exits", 3),
             "mortal": connect(stub("drops", os.devnull), restart=Restart(backoff=0.01)),
             "stubborn": connect(stub("stubborn", tmp_path / "pids"), limits=QUICK),

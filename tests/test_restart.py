@@ -426,9 +426,9 @@ async def test_a_call_reserved_while_restarting_goes_out_when_it_is_loaded(
         late = client._connection.reserve("tools/call", "late")
         params = {**dict(it.scripts[0].sent("server/discover")[0]["params"]), "arguments": {}}
         client._connection.send(early, {**params, "name": "early"})
-        assert client._connection.calls == (early, late)
+        assert [*client._connection.calls] == [early, late]
         await until(lambda: early.state is State.COMPLETED)
-        assert client._connection.calls == (late,)
+        assert [*client._connection.calls] == [late]
         client._connection.send(late, {**params, "name": "late"})
         await until(lambda: late.state is State.COMPLETED)
         assert [call["params"]["name"] for call in it.scripts[1].sent("tools/call")] == [
