@@ -93,6 +93,11 @@ class Call(Lifecycle):
         assert self._result is not None
         return self._result
 
+    @property
+    def error(self) -> Exception | None:
+        """Why it FAILED."""
+        return self._error
+
     # On its way out (an Outgoing) -----------------------------------------------------------------
 
     @property
@@ -103,6 +108,11 @@ class Call(Lifecycle):
     def load(self, frame: bytes) -> None:
         """The request of a reserved call, which can be sent now."""
         self._frame = frame
+
+    def move(self, connection: str, forget: Callable[[Call], None]) -> None:
+        """Another connection carries it from now on; it has not been sent."""
+        self._connection = connection
+        self._forget = forget
 
     @property
     def size(self) -> int:

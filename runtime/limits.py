@@ -119,6 +119,10 @@ class Limits:
     """Different changes that wait for the owner of a subscription; the oldest is dropped and
     counted."""
 
+    # Servers that are restarted, client side
+    restart_calls: int = _count(1000)
+    """Calls that wait while a server is restarted; one more fails at once."""
+
     # Schemas that the application gives
     schema_bytes: int = _count(256 * 1024)
     """Longest schema given to ``add_tool``, as JSON."""

@@ -211,6 +211,18 @@ def test_example_prints_what_it_should(name: str, tmp_path: Path) -> None:
     assert agree(PRINTED.get(name, ""), result.stdout), result.stdout
 
 
+def test_the_group_goes_on_without_a_server_and_stops_all_calls(tmp_path: Path) -> None:
+    lines = run("group.py", tmp_path).stdout.splitlines()
+    assert lines[0].startswith("WARNING 'files' of the group failed: ")
+    assert [line.partition(" ")[0] for line in lines[1:4]] == ["shop:", "echo:", "files:"]
+    names = ["shop.order_book", "shop.stock", "echo.echo"]
+    assert lines[4:7] == [f"{names} but not of ['files']", "4", "ahoy ahoy"]
+    assert lines[7] == "stopped: ['echo.echo', 'shop.order_book', 'shop.order_book']"
+    assert lines[8] == "cause: the user pressed stop"
+    assert lines[9:11] == ["tools/call order_book was cancelled: the user pressed stop"] * 2
+    assert lines[-1] == "['shop', 'files', 'echo']"
+
+
 def test_the_tracing_example_shows_one_trace_through_two_servers(tmp_path: Path) -> None:
     pytest.importorskip(NEEDS["tracing.py"])
     lines = run("tracing.py", tmp_path).stdout.splitlines()

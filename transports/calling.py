@@ -12,7 +12,7 @@ import logging
 import math
 import reprlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import attrs
@@ -72,12 +72,39 @@ OnLog = Callable[[dict[str, Any]], str | None]
 class CallConnection(Protocol):
     """What the face asks of a connection to a server, whatever carries its calls."""
 
-    label: str
     journal: Journal
-    process: ServerProcess | None
-    violations: int
-    last_violation: str | None
     on_log: OnLog | None
+
+    @property
+    def label(self) -> str:
+        """What it is called in records."""
+
+    @property
+    def process(self) -> ServerProcess | None:
+        """The server, if it was launched."""
+
+    @property
+    def violations(self) -> int:
+        """How often the server broke the specification."""
+
+    @property
+    def last_violation(self) -> str | None: ...
+
+    @property
+    def why_lost(self) -> str | None:
+        """Why no more calls are carried; ``None`` as long as they are, now or in a while."""
+
+    @property
+    def restarts(self) -> int:
+        """How often it was lost and is there again."""
+
+    @property
+    def restarting(self) -> bool:
+        """Whether it was lost, and will maybe be there again."""
+
+    async def renewed(self, since: int) -> bool:
+        """Wait until it is there again; ``since`` is what ``restarts`` was. ``False`` if it was not
+        lost. Raises :class:`ConnectionLost` if it stays lost."""
 
     async def run(self) -> None:
         """Carry calls until :meth:`close`, which must follow."""
@@ -117,7 +144,19 @@ class Unasked:
         self.on_log: OnLog | None = None
         self.violations = 0
         self.last_violation: str | None = None
+        self.restarts = 0
+        self.restarting = False
         self._violated_at = -math.inf
+
+    @property
+    def why_lost(self) -> str | None:
+        """``None``: where each call fails alone, there is nothing to lose."""
+        return None
+
+    async def renewed(self, since: int) -> bool:
+        """``False``: who is lost stays lost."""
+        await trio.lowlevel.checkpoint()
+        return False
 
     def violation_since(self, when: float) -> str | None:
         """The newest violation, if it came after ``when``."""
@@ -181,7 +220,11 @@ def read_progress(params: dict[str, Any]) -> ProgressUpdate:
 
 
 class ClientConnection(Unasked):
-    """A channel to one server, with the calls that wait for its answers."""
+    """A channel to one server, with the calls that wait for its answers.
+
+    ``ids`` are those of its requests. ``gone`` is set in the step in which it is lost, before what
+    waits fails.
+    """
 
     def __init__(
         self, wire: Wire, limits: Limits, journal: Journal, process: ServerProcess | None = None
@@ -192,7 +235,8 @@ class ClientConnection(Unasked):
         self._wire = wire
         self._limits = limits
         self._channel = Channel(wire, limits)
-        self._ids = itertools.count(1)
+        self.ids: Iterator[int] = itertools.count(1)
+        self.gone = trio.Event()
         self._calls: dict[RequestId, Call] = {}
         self._cancelled: OrderedDict[RequestId, Call] = OrderedDict()
         self._listened: OrderedDict[RequestId, Call] = OrderedDict()
@@ -202,6 +246,10 @@ class ClientConnection(Unasked):
         self._lost: str | None = None
         self._written = trio.Event()
         self._heard = trio.Event()
+
+    @property
+    def why_lost(self) -> str | None:
+        return self._lost
 
     # Life of the connection -----------------------------------------------------------------------
 
@@ -276,6 +324,7 @@ class ClientConnection(Unasked):
         if self._lost is not None:
             return
         self._lost = why
+        self.gone.set()
         for call in list(self._calls.values()):
             call.lost(self._loss(why, sent=call.sent))
 
@@ -307,7 +356,7 @@ class ClientConnection(Unasked):
         """
         if self._lost is not None:
             raise self._loss(self._lost, sent=False)
-        request_id = next(self._ids)
+        request_id = next(self.ids)
         frame = encode_call(request_id, method, params, self._limits)
         call = self._new_call(request_id, method, target, frame)
         self._channel.put(call)
@@ -318,13 +367,20 @@ class ClientConnection(Unasked):
         waits. Raises :class:`ConnectionLost`."""
         if self._lost is not None:
             raise self._loss(self._lost, sent=False)
-        return self._new_call(next(self._ids), method, target, None)
+        return self._new_call(next(self.ids), method, target, None)
 
     def send(self, call: Call, params: Mapping[str, Any]) -> None:
         """Send a call that was reserved, and is RUNNING. Never waits, and raises what :meth:`open`
         raises."""
         call.load(encode_call(call.id, call.method, params, self._limits))
         self._channel.put(call)
+
+    def adopt(self, call: Call) -> None:
+        """Carry a call that was made elsewhere and has not been sent. Never waits."""
+        call.move(self.label, self._forget)
+        self._calls[call.id] = call
+        if call.frame is not None:
+            self._channel.put(call)
 
     def _new_call(
         self, request_id: RequestId, method: str, target: str | None, frame: bytes | None

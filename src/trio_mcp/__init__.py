@@ -7,7 +7,10 @@ from .client import Client
 from .client.calls import ToolCall
 from .client.connecting import Target, connect
 from .client.elicitation import Elicitation
+from .client.group import ClientGroup, MemberTarget
 from .client.logs import LogMessage
+from .client.members import GroupCall, Member, MemberState
+from .client.naming import GroupTools, LeftOut
 from .client.subscriptions import Changes
 from .handlers.caching import CacheHint
 from .handlers.changes import Change, ChangeBus, LocalBus
@@ -74,6 +77,7 @@ from .server import Server
 from .transports.framing import Frame, Oversize
 from .transports.http.authentication import Authenticate
 from .transports.http.message import RequestHead
+from .transports.restarting import Restart
 from .transports.wire import Wire
 
 __all__ = [
@@ -92,6 +96,7 @@ __all__ = [
     "ChangeBus",
     "Changes",
     "Client",
+    "ClientGroup",
     "Completion",
     "ConnectionLost",
     "ContentBlock",
@@ -108,6 +113,8 @@ __all__ = [
     "ErrorCode",
     "Frame",
     "GetPromptResult",
+    "GroupCall",
+    "GroupTools",
     "Icon",
     "ImageContent",
     "Implementation",
@@ -115,6 +122,7 @@ __all__ = [
     "InputRequired",
     "Journal",
     "LateOutcome",
+    "LeftOut",
     "Limits",
     "ListPromptsResult",
     "ListResourceTemplatesResult",
@@ -123,6 +131,9 @@ __all__ = [
     "LocalBus",
     "LogMessage",
     "McpHeader",
+    "Member",
+    "MemberState",
+    "MemberTarget",
     "Oversize",
     "Principal",
     "ProgressUpdate",
@@ -138,6 +149,7 @@ __all__ = [
     "ResourceLink",
     "ResourceNotFound",
     "ResourceTemplate",
+    "Restart",
     "Root",
     "Roots",
     "Sample",

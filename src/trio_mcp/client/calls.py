@@ -22,7 +22,7 @@ from ..runtime.progress import ProgressUpdate
 from ..transports.calling import CallConnection
 from .answers import Answers, Asked
 
-__all__ = ["OnProgress", "PendingCall", "Timeouts", "ToolCall", "read_result"]
+__all__ = ["OnProgress", "PendingCall", "Timeouts", "ToolCall", "cancel_calls", "read_result"]
 
 M = TypeVar("M")
 
@@ -318,6 +318,16 @@ class _Updates:
                 raise StopAsyncIteration
             await pending.next_change()
         return pending.call.updates.popleft()
+
+
+def cancel_calls(connection: CallConnection, reason: str | None) -> list[Call]:
+    """Cancel all calls of a connection that run, but for its subscriptions. Never waits."""
+    running = [
+        call for call in connection.calls if call.state is State.RUNNING and call.listener is None
+    ]
+    for call in running:
+        connection.cancel(call, CancelSource.CALLER, reason)
+    return running
 
 
 def read_result(model: type[M], data: Any, what: str) -> M:

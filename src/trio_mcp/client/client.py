@@ -279,14 +279,17 @@ class Client:
         wanted = wanted_changes(tools, prompts, resources_list, resources)
         seconds = self._timeouts.idle if timeout is None else timeout
         timeouts = Timeouts(seconds, seconds)
-        call = self._open("subscriptions/listen", {"notifications": unstructure(wanted)})
-        pending = PendingCall(self._connection, call, timeouts, self._limits)
-        changes = Changes(pending, wanted, self._limits.changes_backlog)
+
+        def ask() -> PendingCall:
+            call = self._open("subscriptions/listen", {"notifications": unstructure(wanted)})
+            return PendingCall(self._connection, call, timeouts, self._limits)
+
+        changes = Changes(ask, self._connection, wanted, self._limits.changes_backlog)
         try:
             await changes.acknowledged()
             yield changes
         finally:
-            pending.abandon("the caller left")
+            changes.leave()
 
     # The server -----------------------------------------------------------------------------------
 
@@ -319,6 +322,11 @@ class Client:
         process = self._connection.process
         return process.exit_status if process is not None else None
 
+    @property
+    def restarts(self) -> int:
+        """How often the server was started again, or connected to again, by ``restart=``."""
+        return self._connection.restarts
+
     def abort(self) -> None:
         """End the connection without grace: leaving the block of
         :func:`.connecting.connect` then kills a
@@ -326,6 +334,12 @@ class Client:
         self._connection.abort()
 
     # Inside ---------------------------------------------------------------------------------------
+
+    def _over(self, connection: CallConnection) -> Client:
+        """The same client, over another connection."""
+        return Client(
+            connection, self._meta, self._limits, self._timeouts, self._answers, self._tracing
+        )
 
     def _open_tool(
         self,

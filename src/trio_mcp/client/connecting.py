@@ -26,6 +26,7 @@ from ..server import Server
 from ..transports.calling import CallConnection, ClientConnection
 from ..transports.memory import memory_wire_pair
 from ..transports.process import ServerProcess
+from ..transports.restarting import Carried, Restart, RestartingConnection
 from ..transports.wire import StreamWire, Wire
 from .answers import Answers, ElicitMode, OnElicit, OnRoots, OnSample
 from .calls import Timeouts
@@ -57,6 +58,7 @@ def connect(
     cwd: str | os.PathLike[str] | None = None,
     headers: Mapping[str, str] | None = None,
     ssl_context: ssl.SSLContext | None = None,
+    restart: Restart | None = None,
     on_elicit: OnElicit | None = None,
     elicit_modes: Iterable[ElicitMode] = ("form",),
     on_sample: OnSample | None = None,
@@ -80,6 +82,8 @@ def connect(
     :param headers: for an address: sent with every request, ``Authorization`` for one.
     :param ssl_context: for an address: instead of one that verifies the server's certificate
         against the authorities that the system trusts.
+    :param restart: for a command or a WebSocket: how to start again a server that died, or to
+        connect again, once it was there; see :class:`~trio_mcp.Restart`.
     :param on_elicit: answers the server's questions to the user: called, and awaited if it is
         async, with an :class:`~trio_mcp.Elicitation`, in the task that waits for the call.
     :param elicit_modes: which questions the server may ask, ``"form"`` (the default), ``"url"`` or
@@ -116,7 +120,12 @@ def connect(
     level = check_level(log_level or "info") if on_log is not None else None
     meta = client_meta(info, answers.capabilities, level)
     reader = log_reader(on_log) if on_log is not None else None
-    options = _Options(env, cwd, headers, ssl_context, reader)
+    if restart is not None and not _can_be_lost(target):
+        raise TypeError(
+            "restart= is for a command and for the address of a WebSocket: nothing else can be "
+            "opened again, and over HTTP there is no connection to lose"
+        )
+    options = _Options(env, cwd, headers, ssl_context, restart, reader)
     return _InOneTask(
         _connected(target, meta, timeouts, limits, answers, guarded(tracing), options)
     )
@@ -130,6 +139,7 @@ class _Options:
     cwd: str | os.PathLike[str] | None
     headers: Mapping[str, str] | None
     ssl_context: ssl.SSLContext | None
+    restart: Restart | None
     on_log: Callable[[dict[str, Any]], str | None] | None
 
 
@@ -145,7 +155,8 @@ async def _connected(
 ) -> AsyncGenerator[Client, None]:
     journal = Journal(limits.journal_records, limits.journal_backlog)
     # Outside of the nursery, which would put what this raises into a group.
-    connection, serve = await _open_connection(target, limits, journal, options)
+    opened = await _open_connection(target, limits, journal, options)
+    connection, serve = _supervised(opened, target, limits, journal, options)
     connection.on_log = options.on_log
     client = Client(connection, meta, limits, timeouts, answers, tracing)
     failure: BaseException | None = None
@@ -156,6 +167,8 @@ async def _connected(
                 if serve is not None:
                     await nursery.start(serve)
                 await find_out(client, connection, limits.connect)
+                if isinstance(connection, RestartingConnection):
+                    connection.supervise(partial(_find_out_again, client, limits.connect))
                 yield client
             except BaseException as raised:
                 failure = raised
@@ -170,12 +183,38 @@ async def _connected(
         raise failure
 
 
+_Opened: TypeAlias = tuple[CallConnection, Callable[..., Awaitable[None]] | None]
+
+
+def _supervised(
+    opened: _Opened, target: Target, limits: Limits, journal: Journal, options: _Options
+) -> _Opened:
+    """The same, restarted when it is lost, if that was asked for."""
+    connection, serve = opened
+    if options.restart is None or not isinstance(connection, ClientConnection):
+        return opened
+
+    async def open_again() -> Carried:
+        connection, serve = await _open_connection(target, limits, journal, options)
+        assert isinstance(connection, ClientConnection)
+        return Carried(connection, serve)
+
+    return RestartingConnection(connection, open_again, options.restart, limits), serve
+
+
+async def _find_out_again(client: Client, limit: float, connection: CallConnection) -> None:
+    """What a restarted server is and can do. Raises what :func:`.discovery.find_out` raises."""
+    anew = client._over(connection)
+    await find_out(anew, connection, limit)
+    client.discovered, client.server_info = anew.discovered, anew.server_info
+
+
 async def _open_connection(
     target: Target,
     limits: Limits,
     journal: Journal,
     options: _Options,
-) -> tuple[CallConnection, Callable[..., Awaitable[None]] | None]:
+) -> _Opened:
     """The connection, and what else has to be started for it: what serves the other end of it, in
     this process, or what opens a WebSocket and moves its bytes."""
     if isinstance(target, Server):
@@ -212,6 +251,13 @@ async def _open_connection(
 async def _serve(server: Server, wire: Wire, *, task_status: trio.TaskStatus[None]) -> None:
     task_status.started()
     await server.serve_wire(wire)
+
+
+def _can_be_lost(target: object) -> bool:
+    """Unless it is none at all, which is said elsewhere."""
+    if isinstance(target, str):
+        return _HTTP.match(target) is None
+    return not isinstance(target, (Server, trio.abc.Stream))
 
 
 def _as_command(target: object) -> list[str]:

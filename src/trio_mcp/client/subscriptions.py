@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import trio
 
 from ..handlers.changes import Change
-from ..runtime.errors import CallCancelled, ProtocolViolation
+from ..runtime.call import Call
+from ..runtime.errors import CallCancelled, ConnectionLost, ProtocolViolation
 from ..runtime.lifecycle import State
 from ..runtime.models.converter import ModelError, structure
 from ..runtime.models.subscriptions import (
@@ -18,6 +19,7 @@ from ..runtime.models.subscriptions import (
     SubscriptionsAcknowledgedNotificationParams,
     SubscriptionsListenResult,
 )
+from ..transports.calling import CallConnection
 from .calls import PendingCall, read_result
 
 __all__ = ["Changes", "wanted_changes"]
@@ -55,20 +57,38 @@ class Changes:
     the server's: it has ended the subscription in order. Raises :class:`~trio_mcp.ConnectionLost`
     if the subscription ends in any other way; what came before is delivered.
 
+    If the connection is restarted, the loop goes on: it listens again, and all that was agreed on
+    then counts as changed, since it may have, unheard. ``gaps`` counts how often that was.
+
     ``agreed`` is what the server will tell of, of what was wanted. ``dropped`` counts changes that
     made room because more than ``Limits.changes_backlog`` different ones waited. A wait for the
     next one may be cancelled; none is lost by that (specification: *Subscriptions*).
     """
 
-    def __init__(self, pending: PendingCall, wanted: SubscriptionFilter, backlog: int) -> None:
+    def __init__(
+        self,
+        ask: Callable[[], PendingCall],
+        connection: CallConnection,
+        wanted: SubscriptionFilter,
+        backlog: int,
+    ) -> None:
+        """``ask`` asks the server for what is wanted."""
         self.agreed: SubscriptionFilter
         self.dropped = 0
-        self._pending = pending
+        self.gaps = 0
+        self._ask = ask
+        self._connection = connection
         self._wanted = wanted
-        self._acknowledged = False
         self._backlog = backlog
         self._changes: OrderedDict[Change, None] = OrderedDict()
-        pending.call.listener = self._heard
+        self._since: int | None = None  # the connection's restarts, when the server agreed
+        self._left = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pending = self._ask()
+        self._acknowledged = False
+        self._pending.call.listener = self._heard
 
     async def acknowledged(self) -> None:
         """Wait until the server has agreed, within the call's timeouts."""
@@ -77,22 +97,39 @@ class Changes:
                 self._pending.call.result()
                 raise ProtocolViolation(f"{_LISTEN}: the server ended it before it had begun")
 
+    def leave(self) -> None:
+        """Hear no more; the server is told. Never waits."""
+        self._left = True
+        self._pending.abandon("the caller left")
+
     def __aiter__(self) -> Changes:
         return self
 
     async def __anext__(self) -> Change:
-        call = self._pending.call
         await trio.lowlevel.checkpoint()
         while not self._changes:
-            if call.state is State.RUNNING:
-                await call.changed.wait()
-            elif call.cause is not None:
+            call = self._pending.call
+            if self._left or call.cause is not None:
                 raise CallCancelled("the block of listen() has been left")
+            if call.state is not State.RUNNING:
+                if not await self._restarted(call):
+                    read_result(SubscriptionsListenResult, call.result(), _LISTEN)
+                    raise StopAsyncIteration
+            elif self._acknowledged:
+                await call.changed.wait()
             else:
-                read_result(SubscriptionsListenResult, call.result(), _LISTEN)
-                raise StopAsyncIteration
+                await self._pending.next_change()
         change, _ = self._changes.popitem(last=False)
         return change
+
+    async def _restarted(self, call: Call) -> bool:
+        """Listen again, if the call was lost with its connection and there is a new one."""
+        lost = isinstance(call.error, ConnectionLost)
+        if not lost or self._since is None or not await self._connection.renewed(self._since):
+            return False
+        if call is self._pending.call and not self._left:
+            self._begin()
+        return True
 
     # What the server says -------------------------------------------------------------------------
 
@@ -118,6 +155,11 @@ class Changes:
         said = structure(model, params, at="params").notifications
         self.agreed = _both(self._wanted, said)
         self._acknowledged = True
+        if self._since is not None:
+            self.gaps += 1
+            for change in _everything(self.agreed):
+                self._keep(change)
+        self._since = self._connection.restarts
         self._pending.call.wake()
         return "an acknowledgement of more than was wanted" if _exceeds(said, self.agreed) else None
 
@@ -140,6 +182,18 @@ class Changes:
             self._changes.popitem(last=False)
             self.dropped += 1
         self._pending.call.wake()
+
+
+def _everything(agreed: SubscriptionFilter) -> Iterator[Change]:
+    """All changes that there can be, but for parts of resources."""
+    if agreed.tools_list_changed:
+        yield Change("tools")
+    if agreed.prompts_list_changed:
+        yield Change("prompts")
+    if agreed.resources_list_changed:
+        yield Change("resources")
+    for uri in agreed.resource_subscriptions or ():
+        yield Change("resource", uri)
 
 
 def _both(wanted: SubscriptionFilter, said: SubscriptionFilter) -> SubscriptionFilter:

@@ -211,6 +211,15 @@ def flood() -> None:
         answer(message["id"])
 
 
+def floods() -> None:
+    """From the first call on it says the same for ever, reads nothing, and never answers."""
+    for _, message in unusual():
+        params = {"progressToken": message["id"], "progress": 1, "message": "x" * 100}
+        line = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        while True:
+            write(b"no message\n" + (line.encode() + b"\n") * 100)
+
+
 def big() -> None:
     """An answer of ``bytes`` bytes."""
     for _, message in unusual():
@@ -284,6 +293,51 @@ def stubborn(pids: str) -> None:
         pass
     while True:
         time.sleep(60)
+
+
+def planned(record: str, *plan: str) -> None:
+    """The n-th start of it does the n-th word of the plan, or the last one; ``record`` counts.
+
+    It says which start it is in its instructions, agrees to all subscriptions, and has the tools
+    ``exit(status)``, ``kill()``, ``change()``, which tells of changed tools, and ``count()``, which
+    is noted and never answered.
+    """
+    note(record, "started")
+    with open(record, encoding="utf-8") as file:
+        start = file.read().count("started")
+    word = plan[min(start, len(plan)) - 1]
+    print(f"start {start}: {word}", file=sys.stderr, flush=True)
+    if word == "exit":
+        sys.exit(3)
+    if word == "slow":
+        time.sleep(0.5)
+    listens: list[Any] = []
+    for message in received():
+        method, name = message.get("method"), tool_of(message)
+        if method == "server/discover":
+            if word == "crash":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if word != "silent":
+                say(id=message["id"], result={**DISCOVERY, "instructions": f"start {start}"})
+        elif method == "subscriptions/listen":
+            listens.append(message["id"])
+            wanted = message["params"]["notifications"]
+            meta = {"io.modelcontextprotocol/subscriptionId": message["id"]}
+            params = {"notifications": wanted, "_meta": meta}
+            say(method="notifications/subscriptions/acknowledged", params=params)
+        elif name == "exit":
+            os._exit(message["params"]["arguments"]["status"])
+        elif name == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif name == "count":
+            note(record, "counted")
+        elif name == "change":
+            for listen in listens:
+                meta = {"io.modelcontextprotocol/subscriptionId": listen}
+                say(method="notifications/tools/list_changed", params={"_meta": meta})
+            answer(message["id"])
+        else:
+            usual(message)
 
 
 def witness(record: str) -> None:
