@@ -9,7 +9,6 @@ recorded, never delivered.
 from __future__ import annotations
 
 import itertools
-import reprlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +21,7 @@ from .jsonrpc import RequestId, Response
 from .lifecycle import CancelCause, CancelSource, Lifecycle, State
 from .limits import Limits
 from .progress import ProgressUpdate
+from .server_errors import server_error
 from .tracing import GuardedCallSpan
 
 __all__ = ["Call"]
@@ -127,12 +127,13 @@ class Call(Lifecycle):
         self.heard_at = trio.current_time()
         self.wake()
 
-    def answered(self, response: Response) -> None:
-        """The peer's answer. Late, if the call is not RUNNING any more."""
+    def answered(self, response: Response, challenge: str | None = None) -> None:
+        """The peer's answer. Late, if the call is not RUNNING any more. ``challenge`` comes with
+        an error over HTTP that wants to know who asks."""
         if self.claim(failed=response.error is not None):
             self._result = response.result
             if response.error is not None:
-                self._error = _server_error(response.error)
+                self._error = server_error(response.error, self.method, self.target, challenge)
             elif (
                 self.on_input_required is not None
                 and response.result is not None
@@ -243,11 +244,3 @@ def _failure_of(error: Exception | None) -> int | str | None:
     if isinstance(error, ServerError):
         return error.code
     return None if error is None else type(error).__name__
-
-
-def _server_error(error: dict[str, Any]) -> ServerError:
-    code, message = error.get("code"), error.get("message")
-    if type(code) is not int or type(message) is not str:
-        shown = reprlib.repr(error)  # short, and never too deep
-        return ServerError(0, f"an error without a proper code and message: {shown}")
-    return ServerError(code, message, error.get("data"))

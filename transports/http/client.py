@@ -40,7 +40,7 @@ from ...runtime.models.base import META_PROTOCOL_VERSION
 from ..calling import SUBSCRIBED, Unasked, encode_call, read_progress, subscription_of
 from ..process import ServerProcess
 from .address import checked_headers, http_client, url_of
-from .answer import is_answer_to, media_type_of, read_body, refusal
+from .answer import challenge_of, is_answer_to, media_type_of, read_body, refusal
 from .events import EventReader, EventTooLong
 from .failures import describe_failure
 from .metadata import NAMED, encode_value
@@ -295,10 +295,13 @@ class HttpClientConnection(Unasked):
         if call.state is not State.RUNNING:
             return None
         answer = read_body(status, media_type, bytes(body), call.id, limits.id_length)
+        challenge = challenge_of(status, headers.get("www-authenticate"))
+        if challenge is not None and not isinstance(answer, Response):
+            answer = _unknown(call, refusal(status, bytes(body)))
         if isinstance(answer, Response):
             if _is_mismatch(answer) and call.method == "tools/call":
                 return answer
-            self._answered(call, answer)
+            self._answered(call, answer, challenge)
         else:
             if isinstance(answer, ProtocolViolation):
                 self._violation(str(answer))
@@ -372,10 +375,10 @@ class HttpClientConnection(Unasked):
         else:
             post.call.heard_progress(update)
 
-    def _answered(self, call: Call, response: Response) -> None:
+    def _answered(self, call: Call, response: Response, challenge: str | None = None) -> None:
         if call.method == "tools/list" and response.result is not None:
             self._tools.learn(response.result)
-        call.answered(response)
+        call.answered(response, challenge)
 
     def _fail(self, post: _Post, why: str, status: int | None = None) -> None:
         """The rest of the answer is of no interest. Whoever reads it goes on until the scope's
@@ -462,6 +465,11 @@ class _Body:
         if frame is None:
             raise StopAsyncIteration
         return frame
+
+
+def _unknown(call: Call, why: str) -> Response:
+    """Instead of an answer that wants to know who asks, and is no JSON-RPC."""
+    return Response(call.id, None, {"code": int(ErrorCode.UNAUTHORIZED), "message": why})
 
 
 def _is_mismatch(response: Response) -> bool:

@@ -11,7 +11,13 @@ import attrs
 import trio
 
 from ..runtime.call import Call
-from ..runtime.errors import CallCancelled, CallTimeout, ConnectionLost, ProtocolViolation
+from ..runtime.errors import (
+    CallCancelled,
+    CallTimeout,
+    ConnectionLost,
+    ProtocolViolation,
+    ServerError,
+)
 from ..runtime.journal import Record
 from ..runtime.jsonrpc import decode
 from ..runtime.lifecycle import CancelCause, CancelSource, State
@@ -98,6 +104,9 @@ class PendingCall:
             return self.call.result()
         except ConnectionLost as error:
             error.sent = error.sent or self._rounds > 0  # an earlier round has been
+            raise
+        except ServerError as error:
+            error.refused = error.refused and self._rounds == 0  # an earlier round has run
             raise
 
     async def next_change(self) -> bool:

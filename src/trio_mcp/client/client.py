@@ -135,8 +135,7 @@ class Client:
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
     ) -> ReadResourceResult:
-        """Read a resource. One that does not exist is a :class:`~trio_mcp.ServerError`, of code
-        -32602, or -32002 from older servers."""
+        """Read a resource. One that does not exist is a :class:`~trio_mcp.NoSuchResource`."""
         timeouts = self._timeouts.but(timeout, max_timeout)
         pending = self._start("resources/read", {"uri": uri}, uri, timeouts, trace)
         return read_result(ReadResourceResult, await pending.finish(on_progress), "resources/read")

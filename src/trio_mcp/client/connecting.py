@@ -100,12 +100,14 @@ def connect(
     a callback for is declared to the server, and nothing else is answered.
 
     Raises ``OSError`` if a command cannot be launched or a WebSocket not opened, ``ValueError`` for
-    an address or headers that are none, :class:`~trio_mcp.IncompatibleServer` if the server does
-    not answer discovery within ``Limits.connect`` or speaks no revision of ours, and
-    :class:`~trio_mcp.ConnectionLost` if it ends. What the block raises comes out as it is, never in
-    an exception group. On leaving, calls in flight end with ``ConnectionLost``; a launched server
-    gets its stdin closed, then SIGTERM, then SIGKILL, with its whole process group. Leave the block
-    in the task that entered it: elsewhere it closes too, but raises ``RuntimeError``.
+    an address or headers that are none, or that are for another target,
+    :class:`~trio_mcp.AuthorizationRequired` if the server wants to know who asks,
+    :class:`~trio_mcp.IncompatibleServer` if it does not answer discovery within ``Limits.connect``
+    or speaks no revision of ours, and :class:`~trio_mcp.ConnectionLost` if it ends. What the block
+    raises comes out as it is, never in an exception group. On leaving, calls in flight end with
+    ``ConnectionLost``; a launched server gets its stdin closed, then SIGTERM, then SIGKILL, with
+    its whole process group. Leave the block in the task that entered it: elsewhere it closes too,
+    but raises ``RuntimeError``.
     """
     timeouts = Timeouts(timeout, max_timeout)
     info = Implementation(name, version)
@@ -116,10 +118,24 @@ def connect(
     level = check_level(log_level or "info") if on_log is not None else None
     meta = client_meta(info, answers.capabilities, level)
     reader = log_reader(on_log) if on_log is not None else None
+    _check_options(target, headers, ssl_context)
     options = _Options(env, cwd, headers, ssl_context, reader)
     return _InOneTask(
         _connected(target, meta, timeouts, limits, answers, guarded(tracing), options)
     )
+
+
+def _check_options(target: Target, headers: object, ssl_context: object) -> None:
+    if headers is not None and not isinstance(headers, Mapping):
+        raise TypeError(f"headers are a mapping of names to values, not {headers!r}")
+    if isinstance(target, str):
+        return
+    for name, option in (("headers", headers), ("ssl_context", ssl_context)):
+        if option is not None:
+            raise ValueError(
+                f"{name} is for an address (http://, https://, ws:// or wss://), and connect was "
+                f"given a {type(target).__name__}"
+            )
 
 
 @attrs.frozen
