@@ -16,7 +16,7 @@ from typing import Any
 import trio
 
 from .errors import ConnectionLost, ProtocolViolation, ServerError
-from .journal import Journal, Record
+from .journal import CallStatus, Journal, Record
 from .jsonrpc import RequestId, Response
 from .lifecycle import CancelCause, CancelSource, Lifecycle, State
 from .limits import Limits
@@ -55,7 +55,7 @@ class Call(Lifecycle):
         limits: Limits,
     ) -> None:
         super().__init__()
-        self.key = next(_keys)
+        self.key = self.first_key = next(_keys)
         self.id = request_id
         self.method = method
         self.target = target
@@ -85,6 +85,27 @@ class Call(Lifecycle):
     def sent(self) -> bool:
         """Whether the request has begun to go out."""
         return self.sent_at is not None
+
+    def status(self) -> CallStatus:
+        """The call as it is now."""
+        return CallStatus(
+            key=self.key,
+            first_key=self.first_key,
+            request_id=self.id,
+            method=self.method,
+            target=self.target,
+            connection=self._connection,
+            state=self.state,
+            cause=self.cause,
+            sent=self.sent,
+            began_at=self.began_at,
+            at=trio.current_time(),
+        )
+
+    def tell(self) -> None:
+        """Those who watch hear of the state that the call has come to."""
+        if self._journal.watched:
+            self._journal.tell(self.status())
 
     def result(self) -> dict[str, Any]:
         """The result's JSON, once COMPLETED. Raises the error, once FAILED."""
@@ -174,6 +195,7 @@ class Call(Lifecycle):
         if not self.begin_cancel(CancelCause(source, reason, trio.current_time())):
             return False
         self._frame = None  # if it has not been sent yet, it never will be
+        self.tell()
         self.wake()
         return True
 
@@ -199,6 +221,8 @@ class Call(Lifecycle):
         self.last_progress = earlier.last_progress
         self.trace_id = earlier.trace_id
         self.span, earlier.span = earlier.span, None
+        self.first_key = earlier.first_key
+        self.tell()
 
     def _end(self) -> None:
         self._forget(self)
@@ -237,6 +261,7 @@ class Call(Lifecycle):
         self._journal.add(self.record)
         if self.span is not None:
             self.span.end(self.record, _failure_of(self._error))
+        self.tell()
         self.wake()
 
 

@@ -310,6 +310,7 @@ class ClientConnection(Unasked):
         request_id = next(self._ids)
         frame = encode_call(request_id, method, params, self._limits)
         call = self._new_call(request_id, method, target, frame)
+        call.tell()
         self._channel.put(call)
         return call
 

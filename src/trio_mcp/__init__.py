@@ -29,7 +29,7 @@ from .runtime.errors import (
     TrioMcpError,
     Unauthorized,
 )
-from .runtime.journal import Journal, Record
+from .runtime.journal import CallStatus, Journal, Record
 from .runtime.lifecycle import CancelCause, CancelSource, LateOutcome, State
 from .runtime.limits import Limits
 from .runtime.models.base import UNSET, Annotations, Icon, Implementation
@@ -102,6 +102,7 @@ __all__ = [
     "BlobResourceContents",
     "CacheHint",
     "CallCancelled",
+    "CallStatus",
     "CallTimeout",
     "CallToolResult",
     "CancelCause",

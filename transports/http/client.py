@@ -141,6 +141,7 @@ class HttpClientConnection(Unasked):
         frame = encode_call(request_id, method, params, self._limits)
         mirror = self._tools.headers_for(method, params)
         post = self._new_post(request_id, method, target, frame)
+        post.call.tell()
         self._post(post, self._metadata(method, params), mirror, frame)
         return post.call
 

@@ -45,14 +45,24 @@ def _seconds(_: Timeouts, attribute: attrs.Attribute[float], value: float) -> No
 
 @attrs.frozen
 class Timeouts:
-    """Seconds; ``inf`` for none. ``idle`` begins anew with each progress notification."""
+    """Seconds; ``inf`` for none. ``idle`` begins anew with each progress notification, unless
+    ``reset_on_progress`` is false, and with each round."""
 
     idle: float = attrs.field(validator=_seconds)
     total: float = attrs.field(validator=_seconds)
+    reset_on_progress: bool = True
 
-    def but(self, idle: float | None, total: float | None) -> Timeouts:
+    def but(
+        self, idle: float | None, total: float | None, reset_on_progress: bool | None = None
+    ) -> Timeouts:
         """These, with what is not ``None`` in their place."""
-        return Timeouts(self.idle if idle is None else idle, self.total if total is None else total)
+        if idle is None and total is None and reset_on_progress is None:
+            return self
+        return Timeouts(
+            self.idle if idle is None else idle,
+            self.total if total is None else total,
+            self.reset_on_progress if reset_on_progress is None else reset_on_progress,
+        )
 
 
 class PendingCall:
@@ -81,7 +91,7 @@ class PendingCall:
         self._connection = connection
         self._timeouts = timeouts
         self._limits = limits
-        self._began_at = call.began_at
+        self._began_at = self._round_began_at = call.began_at
         self._answers = answers
         if answers is not None:
             self._frame = call.frame
@@ -177,7 +187,7 @@ class PendingCall:
                     raise self._time_out("max_timeout")
                 assert self._frame is not None
                 params = decode(self._frame)["params"]  # the very same, whatever became of ours
-                call.heard_at = trio.current_time()
+                call.heard_at = self._round_began_at = trio.current_time()
                 self._connection.send(call, {**params, **more})
         except BaseException as error:
             self.abandon(f"the caller {_what_happened(error)}")
@@ -218,7 +228,8 @@ class PendingCall:
 
     def _expiries(self) -> tuple[float, float]:
         timeouts = self._timeouts
-        idle_at = self.call.heard_at + timeouts.idle if self._asked is None else math.inf
+        heard_at = self.call.heard_at if timeouts.reset_on_progress else self._round_began_at
+        idle_at = heard_at + timeouts.idle if self._asked is None else math.inf
         return idle_at, self._began_at + timeouts.total
 
     def _time_out(self, limit: Limit) -> CallTimeout:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from ..runtime.call import Call
 from ..runtime.eras.revision_2026_07_28 import VERSION
-from ..runtime.journal import Journal, printable
+from ..runtime.journal import CallStatus, Journal, Subscription, printable
 from ..runtime.limits import Limits
 from ..runtime.models.base import META_SERVER_INFO, Implementation
 from ..runtime.models.completion import (
@@ -48,12 +48,12 @@ class Client:
     released at once. ``server_info`` and ``discovered`` are what the server says about itself; they
     are not verified.
 
-    All that wait for an answer take ``timeout`` and ``max_timeout``, in seconds, instead of the
-    client's own (see :func:`.connecting.connect`), and raise :class:`~trio_mcp.ServerError`,
-    :class:`~trio_mcp.CallTimeout`, :class:`~trio_mcp.ConnectionLost`,
-    :class:`~trio_mcp.ProtocolViolation`; ``ValueError`` or ``TypeError`` for parameters that JSON
-    cannot hold. ``on_progress`` is called, and awaited if it is async, in the caller's task with
-    each update; what it raises cancels the call and comes out.
+    All that wait for an answer take ``timeout`` and ``max_timeout``, in seconds, and
+    ``reset_on_progress`` instead of the client's own (see :func:`.connecting.connect`), and raise
+    :class:`~trio_mcp.ServerError`, :class:`~trio_mcp.CallTimeout`,
+    :class:`~trio_mcp.ConnectionLost`, :class:`~trio_mcp.ProtocolViolation`; ``ValueError`` or
+    ``TypeError`` for parameters that JSON cannot hold. ``on_progress`` is called, and awaited if it
+    is async, in the caller's task with each update; what it raises cancels the call and comes out.
 
     ``trace`` is the trace that the call belongs to: a handler passes its ``ctx.trace`` on. Not
     needed where ``tracing`` knows of a current span, which goes before it.
@@ -90,11 +90,12 @@ class Client:
         *,
         timeout: float | None = None,
         max_timeout: float | None = None,
+        reset_on_progress: bool | None = None,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
     ) -> CallToolResult:
         """Call a tool and wait for its result; a result with ``is_error`` is a result."""
-        timeouts = self._timeouts.but(timeout, max_timeout)
+        timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
         pending = self._open_tool(name, arguments, timeouts, trace)
         return read_result(CallToolResult, await pending.finish(on_progress), "tools/call")
 
@@ -106,10 +107,11 @@ class Client:
         *,
         timeout: float | None = None,
         max_timeout: float | None = None,
+        reset_on_progress: bool | None = None,
         trace: TraceContext | None = None,
     ) -> AsyncGenerator[ToolCall, None]:
         """Start a tool and get a handle on the call; leaving the block cancels it if it runs."""
-        timeouts = self._timeouts.but(timeout, max_timeout)
+        timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
         pending = self._open_tool(name, arguments, timeouts, trace)
         try:
             yield ToolCall(pending)
@@ -132,11 +134,12 @@ class Client:
         *,
         timeout: float | None = None,
         max_timeout: float | None = None,
+        reset_on_progress: bool | None = None,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
     ) -> ReadResourceResult:
         """Read a resource. One that does not exist is a :class:`~trio_mcp.NoSuchResource`."""
-        timeouts = self._timeouts.but(timeout, max_timeout)
+        timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
         pending = self._start("resources/read", {"uri": uri}, uri, timeouts, trace)
         return read_result(ReadResourceResult, await pending.finish(on_progress), "resources/read")
 
@@ -172,6 +175,7 @@ class Client:
         *,
         timeout: float | None = None,
         max_timeout: float | None = None,
+        reset_on_progress: bool | None = None,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
     ) -> GetPromptResult:
@@ -179,7 +183,7 @@ class Client:
         params: dict[str, Any] = {"name": name}
         if arguments is not None:
             params["arguments"] = arguments
-        timeouts = self._timeouts.but(timeout, max_timeout)
+        timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
         pending = self._start("prompts/get", params, name, timeouts, trace)
         return read_result(GetPromptResult, await pending.finish(on_progress), "prompts/get")
 
@@ -205,6 +209,7 @@ class Client:
         arguments: Mapping[str, str] | None = None,
         timeout: float | None = None,
         max_timeout: float | None = None,
+        reset_on_progress: bool | None = None,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
     ) -> Completion:
@@ -227,7 +232,7 @@ class Client:
         }
         if arguments is not None:
             params["context"] = {"arguments": arguments}
-        timeouts = self._timeouts.but(timeout, max_timeout)
+        timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
         result = await self._ask(
             "completion/complete", params, CompleteResult, timeouts, on_progress, trace
         )
@@ -285,6 +290,19 @@ class Client:
     def journal(self) -> Journal:
         """What became of each call."""
         return self._connection.journal
+
+    def calls(self) -> tuple[CallStatus, ...]:
+        """Calls in flight as they are now, oldest first: state, method, target, age, cause."""
+        return tuple(call.status() for call in self._connection.calls)
+
+    def watch_calls(self) -> Subscription[CallStatus]:
+        """Calls as they come to another state: ``with client.watch_calls() as changes: async for
+        status in changes``. Each is told once per state, and only from then on.
+
+        At most ``Limits.journal_backlog`` wait to be taken; the oldest is dropped, and
+        ``changes.missed`` counts it. Never slows a call.
+        """
+        return self._connection.journal.watch()
 
     @property
     def stderr_tail(self) -> str:

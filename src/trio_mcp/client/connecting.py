@@ -53,6 +53,7 @@ def connect(
     version: str = "0",
     timeout: float = DEFAULT_TIMEOUT,
     max_timeout: float = DEFAULT_MAX_TIMEOUT,
+    reset_on_progress: bool = True,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     headers: Mapping[str, str] | None = None,
@@ -76,6 +77,7 @@ def connect(
     :param timeout: seconds of silence after which a call fails; progress counts as a sign of life.
     :param max_timeout: seconds after which a call fails in any case. Both are defaults for every
         call; ``math.inf`` switches one off.
+    :param reset_on_progress: whether progress begins ``timeout`` anew.
     :param env, cwd: for a command: its environment (instead of ours) and working directory.
     :param headers: for an address: sent with every request, ``Authorization`` for one.
     :param ssl_context: for an address: instead of one that verifies the server's certificate
@@ -109,7 +111,7 @@ def connect(
     its whole process group. Leave the block in the task that entered it: elsewhere it closes too,
     but raises ``RuntimeError``.
     """
-    timeouts = Timeouts(timeout, max_timeout)
+    timeouts = Timeouts(timeout, max_timeout, reset_on_progress)
     info = Implementation(name, version)
     limits = limits if limits is not None else Limits()
     answers = Answers(on_elicit, elicit_modes, on_sample, sample_tools, on_roots)
