@@ -140,6 +140,9 @@ class Limits:
     into for that; what is beyond is not listed, and a warning is logged."""
     pages: int = _count(1000)
     """Most pages a client follows before it gives up on a list."""
+    list_entries: int = _count(100_000)
+    """Entries of a list that a client remembers, to begin anew where the server does not know its
+    own cursor any more; a longer list fails then."""
 
     # Input from the client
     questions: int = _count(32)

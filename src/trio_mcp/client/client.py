@@ -120,7 +120,13 @@ class Client:
 
     def tools(self) -> AsyncIterator[Tool]:
         """All tools of the server, page after page; see :class:`.pages.Pages`."""
-        return Pages("tools/list", self.tools_page, lambda page: page.tools, self._limits.pages)
+        return Pages(
+            "tools/list",
+            self.tools_page,
+            lambda page: page.tools,
+            lambda tool: tool.name,
+            self._limits,
+        )
 
     async def tools_page(self, cursor: str | None = None) -> ListToolsResult:
         """One page of tools; ``cursor`` is ``next_cursor`` of the page before, opaque."""
@@ -146,7 +152,11 @@ class Client:
     def resources(self) -> AsyncIterator[Resource]:
         """All resources that the server lists, page after page."""
         return Pages(
-            "resources/list", self.resources_page, lambda page: page.resources, self._limits.pages
+            "resources/list",
+            self.resources_page,
+            lambda page: page.resources,
+            lambda resource: resource.uri,
+            self._limits,
         )
 
     async def resources_page(self, cursor: str | None = None) -> ListResourcesResult:
@@ -159,7 +169,8 @@ class Client:
             "resources/templates/list",
             self.templates_page,
             lambda page: page.resource_templates,
-            self._limits.pages,
+            lambda template: template.uri_template,
+            self._limits,
         )
 
     async def templates_page(self, cursor: str | None = None) -> ListResourceTemplatesResult:
@@ -190,7 +201,11 @@ class Client:
     def prompts(self) -> AsyncIterator[Prompt]:
         """All prompts of the server, page after page."""
         return Pages(
-            "prompts/list", self.prompts_page, lambda page: page.prompts, self._limits.pages
+            "prompts/list",
+            self.prompts_page,
+            lambda page: page.prompts,
+            lambda prompt: prompt.name,
+            self._limits,
         )
 
     async def prompts_page(self, cursor: str | None = None) -> ListPromptsResult:
