@@ -143,6 +143,8 @@ class Limits:
     list_entries: int = _count(100_000)
     """Entries of a list that a client remembers, to begin anew where the server does not know its
     own cursor any more; a longer list fails then."""
+    known_tools: int = _count(1000)
+    """Tools of which a client remembers what their results look like; the oldest is forgotten."""
 
     # Input from the client
     questions: int = _count(32)

@@ -259,8 +259,11 @@ class ToolCall:
     callbacks answer what the server asks for; to cancel one cancels the call.
     """
 
-    def __init__(self, pending: PendingCall) -> None:
+    def __init__(
+        self, pending: PendingCall, check: Callable[[CallToolResult], CallToolResult]
+    ) -> None:
         self._pending = pending
+        self._check = check
 
     @property
     def _call(self) -> Call:
@@ -302,7 +305,8 @@ class ToolCall:
     async def result(self) -> CallToolResult:
         """Wait for the result. Raises what :meth:`.client.Client.call_tool` raises, and
         :class:`~trio_mcp.CallCancelled` after :meth:`cancel`, at once."""
-        return read_result(CallToolResult, await self._pending.finish(), "tools/call")
+        result = read_result(CallToolResult, await self._pending.finish(), "tools/call")
+        return self._check(result)
 
     def cancel(self, reason: str | None = None) -> None:
         """Cancel the call; the server is told why. Never waits, and may be called twice."""

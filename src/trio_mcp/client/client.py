@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from ..runtime.call import Call
@@ -32,6 +33,7 @@ from ..runtime.tracing import GuardedTracing, TraceContext, TracedRequest, trace
 from ..transports.calling import CallConnection
 from .answers import Answers
 from .calls import OnProgress, PendingCall, Timeouts, ToolCall, read_result
+from .known_tools import KnownTools
 from .pages import Pages
 from .subscriptions import Changes, wanted_changes
 
@@ -70,6 +72,7 @@ class Client:
         timeouts: Timeouts,
         answers: Answers,
         tracing: GuardedTracing | None = None,
+        check_results: bool = True,
     ) -> None:
         """``meta`` is sent with every request."""
         self.server_info: Implementation | None = None
@@ -80,6 +83,8 @@ class Client:
         self._answers = answers
         self._meta = meta
         self._tracing = tracing
+        self._tools = KnownTools(limits)
+        self._check_results = check_results
 
     # Tools ----------------------------------------------------------------------------------------
 
@@ -94,10 +99,14 @@ class Client:
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
     ) -> CallToolResult:
-        """Call a tool and wait for its result; a result with ``is_error`` is a result."""
+        """Call a tool and wait for its result; a result with ``is_error`` is a result.
+
+        If the tool has been listed, its result is held against its output schema, and one that
+        does not fit is a :class:`~trio_mcp.ProtocolViolation`."""
         timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
         pending = self._open_tool(name, arguments, timeouts, trace)
-        return read_result(CallToolResult, await pending.finish(on_progress), "tools/call")
+        result = read_result(CallToolResult, await pending.finish(on_progress), "tools/call")
+        return self._tools.check(name, result) if self._tools else result
 
     @asynccontextmanager
     async def start_tool(
@@ -114,7 +123,7 @@ class Client:
         timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
         pending = self._open_tool(name, arguments, timeouts, trace)
         try:
-            yield ToolCall(pending)
+            yield ToolCall(pending, partial(self._tools.check, name))
         finally:
             pending.abandon("the caller left")
 
@@ -130,7 +139,10 @@ class Client:
 
     async def tools_page(self, cursor: str | None = None) -> ListToolsResult:
         """One page of tools; ``cursor`` is ``next_cursor`` of the page before, opaque."""
-        return await self._page("tools/list", cursor, ListToolsResult)
+        page = await self._page("tools/list", cursor, ListToolsResult)
+        if self._check_results:
+            self._tools.learn(page.tools)
+        return page
 
     # Resources ------------------------------------------------------------------------------------
 

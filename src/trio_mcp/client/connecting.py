@@ -58,6 +58,7 @@ def connect(
     cwd: str | os.PathLike[str] | None = None,
     headers: Mapping[str, str] | None = None,
     ssl_context: ssl.SSLContext | None = None,
+    check_results: bool = True,
     on_elicit: OnElicit | None = None,
     elicit_modes: Iterable[ElicitMode] = ("form",),
     on_sample: OnSample | None = None,
@@ -82,6 +83,8 @@ def connect(
     :param headers: for an address: sent with every request, ``Authorization`` for one.
     :param ssl_context: for an address: instead of one that verifies the server's certificate
         against the authorities that the system trusts.
+    :param check_results: whether results of tools that were listed are held against their output
+        schemas.
     :param on_elicit: answers the server's questions to the user: called, and awaited if it is
         async, with an :class:`~trio_mcp.Elicitation`, in the task that waits for the call.
     :param elicit_modes: which questions the server may ask, ``"form"`` (the default), ``"url"`` or
@@ -121,7 +124,7 @@ def connect(
     meta = client_meta(info, answers.capabilities, level)
     reader = log_reader(on_log) if on_log is not None else None
     _check_options(target, headers, ssl_context)
-    options = _Options(env, cwd, headers, ssl_context, reader)
+    options = _Options(env, cwd, headers, ssl_context, reader, check_results)
     return _InOneTask(
         _connected(target, meta, timeouts, limits, answers, guarded(tracing), options)
     )
@@ -149,6 +152,7 @@ class _Options:
     headers: Mapping[str, str] | None
     ssl_context: ssl.SSLContext | None
     on_log: Callable[[dict[str, Any]], str | None] | None
+    check_results: bool
 
 
 @asynccontextmanager
@@ -165,7 +169,7 @@ async def _connected(
     # Outside of the nursery, which would put what this raises into a group.
     connection, serve = await _open_connection(target, limits, journal, options)
     connection.on_log = options.on_log
-    client = Client(connection, meta, limits, timeouts, answers, tracing)
+    client = Client(connection, meta, limits, timeouts, answers, tracing, options.check_results)
     failure: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
