@@ -36,6 +36,9 @@ class Call(Lifecycle):
     :meth:`load`-ed before it is sent.
     """
 
+    attempt = 1
+    """Which attempt at a call this is."""
+
     on_input_required: Callable[[dict[str, Any]], None] | None = None
     """Called with a result that asks for input, before the call ends: somebody will go on."""
 
@@ -98,6 +101,7 @@ class Call(Lifecycle):
             state=self.state,
             cause=self.cause,
             sent=self.sent,
+            attempt=self.attempt,
             began_at=self.began_at,
             at=trio.current_time(),
         )
@@ -222,6 +226,7 @@ class Call(Lifecycle):
         self.trace_id = earlier.trace_id
         self.span, earlier.span = earlier.span, None
         self.first_key = earlier.first_key
+        self.attempt = earlier.attempt
         self.tell()
 
     def _end(self) -> None:
@@ -255,6 +260,7 @@ class Call(Lifecycle):
             progress_reported=self._progress_count,
             progress_sent=0,
             trace_id=self.trace_id,
+            attempt=self.attempt,
             changes_sent=0,
             changes_coalesced=0,
         )

@@ -41,7 +41,7 @@ class Record:
     ``None`` where there was no answer. ``asked`` has the keys of the questions, if the answer asked
     the client for input. Changes are those of a subscription; one that was still to be told when it
     came again is coalesced. ``trace_id`` are the 32 hexadecimal digits of the trace it belongs to,
-    if it belongs to one.
+    if it belongs to one. ``attempt`` counts the attempts of a call that is made again, from 1 on.
     """
 
     role: Literal["server", "client"]
@@ -74,6 +74,7 @@ class Record:
     trace_id: str | None = None
     changes_sent: int = 0
     changes_coalesced: int = 0
+    attempt: int = 1
 
     @property
     def duration(self) -> float:
@@ -91,6 +92,8 @@ class Record:
         """One line for a log."""
         name = printable(f"{self.method} {self.target}" if self.target else self.method)
         parts = [f"{self.role} #{self.key} id={self.request_id!r} {name}: {self.state.value}"]
+        if self.attempt > 1:
+            parts.append(f"attempt {self.attempt}")
         if self.principal is not None:
             parts.append(f"for {printable(self.principal)}")
         if self.cause is not None:
@@ -131,6 +134,7 @@ class CallStatus:
     state: State
     cause: CancelCause | None
     sent: bool
+    attempt: int
     began_at: float
     at: float
 

@@ -92,6 +92,10 @@ class CallConnection(Protocol):
     def calls(self) -> tuple[Call, ...]:
         """Calls in flight, oldest first."""
 
+    @property
+    def gone(self) -> bool:
+        """Whether it can carry no call any more."""
+
     def open(self, method: str, params: Mapping[str, Any], target: str | None = None) -> Call:
         """Start a call. Never waits."""
 
@@ -298,6 +302,11 @@ class ClientConnection(Unasked):
         """Calls in flight, oldest first."""
         return tuple(self._calls.values())
 
+    @property
+    def gone(self) -> bool:
+        """Whether the connection is lost or closed."""
+        return self._lost is not None
+
     def open(self, method: str, params: Mapping[str, Any], target: str | None = None) -> Call:
         """Start a call: queue its request. Never waits.
 
@@ -310,7 +319,6 @@ class ClientConnection(Unasked):
         request_id = next(self._ids)
         frame = encode_call(request_id, method, params, self._limits)
         call = self._new_call(request_id, method, target, frame)
-        call.tell()
         self._channel.put(call)
         return call
 

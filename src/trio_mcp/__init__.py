@@ -8,6 +8,7 @@ from .client.calls import ToolCall
 from .client.connecting import Target, connect
 from .client.elicitation import Elicitation
 from .client.logs import LogMessage
+from .client.retries import Retry
 from .client.subscriptions import Changes
 from .handlers.caching import CacheHint
 from .handlers.changes import Change, ChangeBus, LocalBus
@@ -167,6 +168,7 @@ __all__ = [
     "ResourceLink",
     "ResourceNotFound",
     "ResourceTemplate",
+    "Retry",
     "Root",
     "Roots",
     "Sample",

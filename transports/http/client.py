@@ -36,7 +36,7 @@ from ...runtime.journal import Journal, printable
 from ...runtime.jsonrpc import Notification, Response, decode, encode, parse
 from ...runtime.lifecycle import CancelSource, State
 from ...runtime.limits import Limits
-from ...runtime.models.base import META_PROTOCOL_VERSION
+from ...runtime.models.base import META_IDEMPOTENCY_KEY, META_PROTOCOL_VERSION
 from ..calling import SUBSCRIBED, Unasked, encode_call, read_progress, subscription_of
 from ..process import ServerProcess
 from .address import checked_headers, http_client, url_of
@@ -129,6 +129,11 @@ class HttpClientConnection(Unasked):
         """Calls in flight, oldest first."""
         return tuple(post.call for post in self._calls.values())
 
+    @property
+    def gone(self) -> bool:
+        """Whether the client was closed."""
+        return self._closed
+
     def open(self, method: str, params: Mapping[str, Any], target: str | None = None) -> Call:
         """Start a call: a task of its own posts it. Never waits.
 
@@ -141,7 +146,6 @@ class HttpClientConnection(Unasked):
         frame = encode_call(request_id, method, params, self._limits)
         mirror = self._tools.headers_for(method, params)
         post = self._new_post(request_id, method, target, frame)
-        post.call.tell()
         self._post(post, self._metadata(method, params), mirror, frame)
         return post.call
 
@@ -396,7 +400,8 @@ class HttpClientConnection(Unasked):
         call = post.call
         message = decode(post.frame)
         params = message["params"]
-        await self._list_until(params["name"], params["_meta"])
+        meta = {key: params["_meta"][key] for key in params["_meta"] if key != META_IDEMPOTENCY_KEY}
+        await self._list_until(params["name"], meta)
         if call.state is not State.RUNNING:
             return False
         mirror = self._tools.headers_for(call.method, params)
@@ -427,6 +432,7 @@ class HttpClientConnection(Unasked):
     async def _list_page(self, params: dict[str, Any]) -> dict[str, Any]:
         """A page of tools, empty if there is none to be had."""
         call = self.open("tools/list", params)
+        call.tell()
         try:
             while call.record is None:
                 await call.changed.wait()

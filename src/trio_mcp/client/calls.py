@@ -86,16 +86,32 @@ class PendingCall:
         timeouts: Timeouts,
         limits: Limits,
         answers: Answers | None = None,
+        earlier: PendingCall | None = None,
     ) -> None:
+        """``earlier`` is the attempt before this one: they have one total time."""
         self.call = call
         self._connection = connection
         self._timeouts = timeouts
         self._limits = limits
         self._began_at = self._round_began_at = call.began_at
         self._answers = answers
+        if earlier is not None:
+            self._began_at = earlier._began_at
+            call.first_key = earlier.call.first_key
+            call.attempt = earlier.call.attempt + 1
+        call.tell()
         if answers is not None:
             self._frame = call.frame
             call.on_input_required = self._go_on
+
+    @property
+    def rounds(self) -> int:
+        """Times that the server has asked for input."""
+        return self._rounds
+
+    def last_start(self, timeout: float) -> float:
+        """When the last attempt may begin, if the first one may be ``timeout`` seconds ago."""
+        return self._began_at + min(timeout, self._timeouts.total)
 
     async def finish(self, on_progress: OnProgress | None = None) -> dict[str, Any]:
         """Wait for the result. However this is left, the call is over or cancelled."""

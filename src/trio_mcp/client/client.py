@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from ..runtime.call import Call
 from ..runtime.eras.revision_2026_07_28 import VERSION
 from ..runtime.journal import CallStatus, Journal, Subscription, printable
 from ..runtime.limits import Limits
-from ..runtime.models.base import META_SERVER_INFO, Implementation
+from ..runtime.models.base import META_IDEMPOTENCY_KEY, META_SERVER_INFO, Implementation
 from ..runtime.models.completion import (
     CompleteResult,
     Completion,
@@ -35,6 +35,7 @@ from .answers import Answers
 from .calls import OnProgress, PendingCall, Timeouts, ToolCall, read_result
 from .known_tools import KnownTools
 from .pages import Pages
+from .retries import Retry, finish_with_retries
 from .subscriptions import Changes, wanted_changes
 
 __all__ = ["Client"]
@@ -60,6 +61,10 @@ class Client:
     ``trace`` is the trace that the call belongs to: a handler passes its ``ctx.trace`` on. Not
     needed where ``tracing`` knows of a current span, which goes before it.
 
+    ``retry`` is the client's own unless a call is given another one. ``idempotency_key`` is told to
+    the server, in the request's metadata, the same with each attempt and round; what it makes of
+    it is the server's business, and ``retry`` does not count on it.
+
     Where the server may ask for something before it answers (tools, prompts, resources), the
     callbacks of :func:`.connecting.connect` run in the caller's task, too.
     """
@@ -71,8 +76,9 @@ class Client:
         limits: Limits,
         timeouts: Timeouts,
         answers: Answers,
+        tools: KnownTools,
         tracing: GuardedTracing | None = None,
-        check_results: bool = True,
+        retry: Retry | None = None,
     ) -> None:
         """``meta`` is sent with every request."""
         self.server_info: Implementation | None = None
@@ -83,8 +89,8 @@ class Client:
         self._answers = answers
         self._meta = meta
         self._tracing = tracing
-        self._tools = KnownTools(limits)
-        self._check_results = check_results
+        self._tools = tools
+        self._retry = retry
 
     # Tools ----------------------------------------------------------------------------------------
 
@@ -98,14 +104,18 @@ class Client:
         reset_on_progress: bool | None = None,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
+        retry: Retry | None = None,
+        idempotency_key: str | None = None,
     ) -> CallToolResult:
         """Call a tool and wait for its result; a result with ``is_error`` is a result.
 
         If the tool has been listed, its result is held against its output schema, and one that
         does not fit is a :class:`~trio_mcp.ProtocolViolation`."""
         timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
-        pending = self._open_tool(name, arguments, timeouts, trace)
-        result = read_result(CallToolResult, await pending.finish(on_progress), "tools/call")
+        start = partial(self._open_tool, name, arguments, timeouts, trace, idempotency_key)
+        reads = self._tools.may_repeat(name)
+        data = await self._finish(start, on_progress, retry, reads)
+        result = read_result(CallToolResult, data, "tools/call")
         return self._tools.check(name, result) if self._tools else result
 
     @asynccontextmanager
@@ -118,10 +128,12 @@ class Client:
         max_timeout: float | None = None,
         reset_on_progress: bool | None = None,
         trace: TraceContext | None = None,
+        idempotency_key: str | None = None,
     ) -> AsyncGenerator[ToolCall, None]:
-        """Start a tool and get a handle on the call; leaving the block cancels it if it runs."""
+        """Start a tool and get a handle on the call; leaving the block cancels it if it runs. It is
+        not made again, whatever ``retry`` the client has."""
         timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
-        pending = self._open_tool(name, arguments, timeouts, trace)
+        pending = self._open_tool(name, arguments, timeouts, trace, idempotency_key)
         try:
             yield ToolCall(pending, partial(self._tools.check, name))
         finally:
@@ -140,8 +152,7 @@ class Client:
     async def tools_page(self, cursor: str | None = None) -> ListToolsResult:
         """One page of tools; ``cursor`` is ``next_cursor`` of the page before, opaque."""
         page = await self._page("tools/list", cursor, ListToolsResult)
-        if self._check_results:
-            self._tools.learn(page.tools)
+        self._tools.learn(page.tools)
         return page
 
     # Resources ------------------------------------------------------------------------------------
@@ -155,11 +166,13 @@ class Client:
         reset_on_progress: bool | None = None,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
+        retry: Retry | None = None,
     ) -> ReadResourceResult:
         """Read a resource. One that does not exist is a :class:`~trio_mcp.NoSuchResource`."""
         timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
-        pending = self._start("resources/read", {"uri": uri}, uri, timeouts, trace)
-        return read_result(ReadResourceResult, await pending.finish(on_progress), "resources/read")
+        start = partial(self._start, "resources/read", {"uri": uri}, uri, timeouts, trace, None)
+        data = await self._finish(start, on_progress, retry, reads=True)
+        return read_result(ReadResourceResult, data, "resources/read")
 
     def resources(self) -> AsyncIterator[Resource]:
         """All resources that the server lists, page after page."""
@@ -201,14 +214,16 @@ class Client:
         reset_on_progress: bool | None = None,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
+        retry: Retry | None = None,
     ) -> GetPromptResult:
         """Get a prompt with its arguments, which are texts, filled in."""
         params: dict[str, Any] = {"name": name}
         if arguments is not None:
             params["arguments"] = arguments
         timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
-        pending = self._start("prompts/get", params, name, timeouts, trace)
-        return read_result(GetPromptResult, await pending.finish(on_progress), "prompts/get")
+        start = partial(self._start, "prompts/get", params, name, timeouts, trace, None)
+        data = await self._finish(start, on_progress, retry, reads=True)
+        return read_result(GetPromptResult, data, "prompts/get")
 
     def prompts(self) -> AsyncIterator[Prompt]:
         """All prompts of the server, page after page."""
@@ -239,6 +254,7 @@ class Client:
         reset_on_progress: bool | None = None,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
+        retry: Retry | None = None,
     ) -> Completion:
         """What an argument of a prompt, or a variable of a resource template, may be completed to.
 
@@ -261,7 +277,7 @@ class Client:
             params["context"] = {"arguments": arguments}
         timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
         result = await self._ask(
-            "completion/complete", params, CompleteResult, timeouts, on_progress, trace
+            "completion/complete", params, CompleteResult, timeouts, on_progress, trace, retry
         )
         return result.completion
 
@@ -357,9 +373,12 @@ class Client:
         arguments: Mapping[str, Any] | None,
         timeouts: Timeouts,
         trace: TraceContext | None = None,
+        idempotency_key: str | None = None,
+        earlier: PendingCall | None = None,
     ) -> PendingCall:
         params: dict[str, Any] = {"name": name, "arguments": arguments or {}}
-        return self._start("tools/call", params, name, timeouts, trace)
+        meta = None if idempotency_key is None else _key_meta(idempotency_key)
+        return self._start("tools/call", params, name, timeouts, trace, meta, earlier)
 
     def _start(
         self,
@@ -368,10 +387,25 @@ class Client:
         target: str,
         timeouts: Timeouts,
         trace: TraceContext | None,
+        meta: Mapping[str, Any] | None,
+        earlier: PendingCall | None = None,
     ) -> PendingCall:
-        """A call that may take several rounds."""
-        call = self._open(method, params, target, trace)
-        return PendingCall(self._connection, call, timeouts, self._limits, self._answers)
+        """A call that may take several rounds, or its next attempt."""
+        call = self._open(method, params, target, trace, meta)
+        return PendingCall(self._connection, call, timeouts, self._limits, self._answers, earlier)
+
+    async def _finish(
+        self,
+        start: Callable[[PendingCall | None], PendingCall],
+        on_progress: OnProgress | None,
+        retry: Retry | None,
+        reads: bool,
+    ) -> dict[str, Any]:
+        """The result of a call, in one attempt or, where it is safe, in several."""
+        retry = self._retry if retry is None else retry
+        if retry is None:
+            return await start(None).finish(on_progress)
+        return await finish_with_retries(start, on_progress, retry, reads, self._connection)
 
     async def _ask(
         self,
@@ -381,11 +415,15 @@ class Client:
         timeouts: Timeouts,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
+        retry: Retry | None = None,
     ) -> M:
-        """A call that takes one round."""
-        call = self._open(method, params, None, trace)
-        pending = PendingCall(self._connection, call, timeouts, self._limits)
-        return read_result(model, await pending.finish(on_progress), method)
+        """A call that takes one round and only reads."""
+
+        def start(earlier: PendingCall | None) -> PendingCall:
+            call = self._open(method, params, None, trace)
+            return PendingCall(self._connection, call, timeouts, self._limits, None, earlier)
+
+        return read_result(model, await self._finish(start, on_progress, retry, True), method)
 
     async def _page(self, method: str, cursor: str | None, model: type[M]) -> M:
         params = {} if cursor is None else {"cursor": cursor}
@@ -397,13 +435,21 @@ class Client:
         params: Mapping[str, Any],
         target: str | None = None,
         trace: TraceContext | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> Call:
+        """``meta`` goes with this request, besides what goes with every one."""
+        all_meta = self._meta if meta is None else {**self._meta, **meta}
         if self._tracing is None and trace is None:
-            return self._connection.open(method, {**params, "_meta": self._meta}, target)
-        return self._open_traced(method, params, target, trace)
+            return self._connection.open(method, {**params, "_meta": all_meta}, target)
+        return self._open_traced(method, params, target, trace, all_meta)
 
     def _open_traced(
-        self, method: str, params: Mapping[str, Any], target: str | None, trace: TraceContext | None
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        target: str | None,
+        trace: TraceContext | None,
+        meta: Mapping[str, Any],
     ) -> Call:
         """The same, with ``_meta`` saying which trace the call belongs to."""
         span = None
@@ -412,7 +458,7 @@ class Client:
         told = span.meta() if span is not None else {}
         if not told and trace is not None:
             told = trace.as_meta()
-        params = {**params, "_meta": {**told, **self._meta}}
+        params = {**params, "_meta": {**told, **meta}}
         try:
             call = self._connection.open(method, params, target)
         except Exception as error:
@@ -434,3 +480,9 @@ class Client:
             meta={},
             trace=trace,
         )
+
+
+def _key_meta(key: str) -> dict[str, str]:
+    if not isinstance(key, str) or not key:
+        raise ValueError(f"idempotency_key is a text that is not empty, not {key!r}")
+    return {META_IDEMPOTENCY_KEY: key}

@@ -31,7 +31,9 @@ from .answers import Answers, ElicitMode, OnElicit, OnRoots, OnSample
 from .calls import Timeouts
 from .client import Client
 from .discovery import find_out
+from .known_tools import KnownTools
 from .logs import OnLog, log_reader
+from .retries import Retry
 
 __all__ = ["Target", "connect"]
 
@@ -59,6 +61,8 @@ def connect(
     headers: Mapping[str, str] | None = None,
     ssl_context: ssl.SSLContext | None = None,
     check_results: bool = True,
+    retry: Retry | None = None,
+    trusted: bool = False,
     on_elicit: OnElicit | None = None,
     elicit_modes: Iterable[ElicitMode] = ("form",),
     on_sample: OnSample | None = None,
@@ -85,6 +89,10 @@ def connect(
         against the authorities that the system trusts.
     :param check_results: whether results of tools that were listed are held against their output
         schemas.
+    :param retry: how often, and when, a call is made again that has not run or only reads; without
+        it, none is. See :class:`~trio_mcp.Retry`.
+    :param trusted: whether what the server says of its tools is believed: that one is read-only or
+        idempotent, so that ``retry`` may make it again.
     :param on_elicit: answers the server's questions to the user: called, and awaited if it is
         async, with an :class:`~trio_mcp.Elicitation`, in the task that waits for the call.
     :param elicit_modes: which questions the server may ask, ``"form"`` (the default), ``"url"`` or
@@ -124,7 +132,8 @@ def connect(
     meta = client_meta(info, answers.capabilities, level)
     reader = log_reader(on_log) if on_log is not None else None
     _check_options(target, headers, ssl_context)
-    options = _Options(env, cwd, headers, ssl_context, reader, check_results)
+    tools = KnownTools(limits, check_results=check_results, trusted=trusted)
+    options = _Options(env, cwd, headers, ssl_context, reader, tools, retry)
     return _InOneTask(
         _connected(target, meta, timeouts, limits, answers, guarded(tracing), options)
     )
@@ -152,7 +161,8 @@ class _Options:
     headers: Mapping[str, str] | None
     ssl_context: ssl.SSLContext | None
     on_log: Callable[[dict[str, Any]], str | None] | None
-    check_results: bool
+    tools: KnownTools
+    retry: Retry | None
 
 
 @asynccontextmanager
@@ -169,7 +179,9 @@ async def _connected(
     # Outside of the nursery, which would put what this raises into a group.
     connection, serve = await _open_connection(target, limits, journal, options)
     connection.on_log = options.on_log
-    client = Client(connection, meta, limits, timeouts, answers, tracing, options.check_results)
+    client = Client(
+        connection, meta, limits, timeouts, answers, options.tools, tracing, options.retry
+    )
     failure: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:

@@ -34,14 +34,21 @@ class _Known:
     """``schema`` is JSON, until the first result has to be checked."""
 
     schema: bytes | None
+    repeatable: bool
     checker: Checker | None = None
 
 
 class KnownTools:
-    """At most ``Limits.known_tools``; the one that was listed first is forgotten."""
+    """At most ``Limits.known_tools``; the one that was listed first is forgotten.
 
-    def __init__(self, limits: Limits) -> None:
+    :param check_results: whether output schemas are remembered.
+    :param trusted: whether annotations are.
+    """
+
+    def __init__(self, limits: Limits, *, check_results: bool, trusted: bool) -> None:
         self._limits = limits
+        self._check_results = check_results
+        self._trusted = trusted
         self._tools: OrderedDict[str, _Known] = OrderedDict()
 
     def __len__(self) -> int:
@@ -51,11 +58,17 @@ class KnownTools:
         """From a page of the server's list, which may say something new of known ones."""
         for tool in tools:
             self._tools.pop(tool.name, None)
-            schema = self._schema_of(tool)
-            if schema is not None:
-                self._tools[tool.name] = _Known(schema)
+            schema = self._schema_of(tool) if self._check_results else None
+            repeatable = self._trusted and _may_be_repeated(tool)
+            if schema is not None or repeatable:
+                self._tools[tool.name] = _Known(schema, repeatable)
         while len(self._tools) > self._limits.known_tools:
             self._tools.popitem(last=False)
+
+    def may_repeat(self, name: str) -> bool:
+        """Whether a trusted server says that a second call of the tool changes nothing more."""
+        known = self._tools.get(name)
+        return known is not None and known.repeatable
 
     def check(self, name: str, result: CallToolResult) -> CallToolResult:
         """The result, if it is what the tool's output schema says, or nothing is known of one.
@@ -98,3 +111,8 @@ class KnownTools:
 
     def _unusable(self, name: str, why: str) -> None:
         logger.warning("results of %s are not checked: %s", reprlib.repr(name), why)
+
+
+def _may_be_repeated(tool: Tool) -> bool:
+    said = tool.annotations
+    return said is not None and bool(said.read_only_hint or said.idempotent_hint)
