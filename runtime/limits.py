@@ -145,6 +145,9 @@ class Limits:
     own cursor any more; a longer list fails then."""
     known_tools: int = _count(1000)
     """Tools of which a client remembers what their results look like; the oldest is forgotten."""
+    cache_bytes: int = _count(16 * 1024 * 1024)
+    """Answers that a client keeps with ``cache``, and their keys, about; the least recently used
+    makes room."""
 
     # Input from the client
     questions: int = _count(32)

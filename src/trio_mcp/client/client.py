@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import trio
 
 from ..runtime.call import Call
 from ..runtime.eras.revision_2026_07_28 import VERSION
@@ -29,18 +31,27 @@ from ..runtime.models.resources import (
     ResourceTemplate,
 )
 from ..runtime.models.tools import CallToolResult, ListToolsResult, Tool
+from ..runtime.server_errors import InvalidParams
 from ..runtime.tracing import GuardedTracing, TraceContext, TracedRequest, trace_id_of
 from ..transports.calling import CallConnection
 from .answers import Answers
 from .calls import OnProgress, PendingCall, Timeouts, ToolCall, read_result
 from .known_tools import KnownTools
 from .pages import Pages
+from .response_cache import CacheKey, ResponseCache
 from .retries import Retry, finish_with_retries
 from .subscriptions import Changes, wanted_changes
 
 __all__ = ["Client"]
 
 M = TypeVar("M")
+
+
+class _Cacheable(Protocol):
+    ttl_ms: int
+
+
+C = TypeVar("C", bound=_Cacheable)
 
 
 class Client:
@@ -79,6 +90,7 @@ class Client:
         tools: KnownTools,
         tracing: GuardedTracing | None = None,
         retry: Retry | None = None,
+        cache: ResponseCache | None = None,
     ) -> None:
         """``meta`` is sent with every request."""
         self.server_info: Implementation | None = None
@@ -91,6 +103,7 @@ class Client:
         self._tracing = tracing
         self._tools = tools
         self._retry = retry
+        self._cache = cache
 
     # Tools ----------------------------------------------------------------------------------------
 
@@ -171,8 +184,8 @@ class Client:
         """Read a resource. One that does not exist is a :class:`~trio_mcp.NoSuchResource`."""
         timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
         start = partial(self._start, "resources/read", {"uri": uri}, uri, timeouts, trace, None)
-        data = await self._finish(start, on_progress, retry, reads=True)
-        return read_result(ReadResourceResult, data, "resources/read")
+        key = ("resources/read", uri)
+        return await self._read(key, start, ReadResourceResult, on_progress, retry)
 
     def resources(self) -> AsyncIterator[Resource]:
         """All resources that the server lists, page after page."""
@@ -308,7 +321,8 @@ class Client:
         timeouts = Timeouts(seconds, seconds)
         call = self._open("subscriptions/listen", {"notifications": unstructure(wanted)})
         pending = PendingCall(self._connection, call, timeouts, self._limits)
-        changes = Changes(pending, wanted, self._limits.changes_backlog)
+        on_change = self._cache.changed if self._cache is not None else None
+        changes = Changes(pending, wanted, self._limits.changes_backlog, on_change)
         try:
             await changes.acknowledged()
             yield changes
@@ -358,6 +372,11 @@ class Client:
         """Of a launched server, once it has exited; negative for a signal."""
         process = self._connection.process
         return process.exit_status if process is not None else None
+
+    def cache_clear(self) -> None:
+        """Forget the answers that were kept; see ``cache`` of :func:`.connecting.connect`."""
+        if self._cache is not None:
+            self._cache.clear()
 
     def abort(self) -> None:
         """End the connection without grace: leaving the block of
@@ -425,9 +444,50 @@ class Client:
 
         return read_result(model, await self._finish(start, on_progress, retry, True), method)
 
-    async def _page(self, method: str, cursor: str | None, model: type[M]) -> M:
+    async def _page(self, method: str, cursor: str | None, model: type[C]) -> C:
         params = {} if cursor is None else {"cursor": cursor}
-        return await self._ask(method, params, model, self._timeouts)
+
+        def start(earlier: PendingCall | None) -> PendingCall:
+            call = self._open(method, params)
+            connection, limits = self._connection, self._limits
+            return PendingCall(connection, call, self._timeouts, limits, None, earlier)
+
+        try:
+            return await self._read((method, cursor), start, model, None, None)
+        except InvalidParams:
+            if cursor is not None and self._cache is not None:
+                self._cache.forget(method)  # what has led to a cursor that is none
+            raise
+
+    async def _read(
+        self,
+        key: CacheKey,
+        start: Callable[[PendingCall | None], PendingCall],
+        model: type[C],
+        on_progress: OnProgress | None,
+        retry: Retry | None,
+    ) -> C:
+        """An answer that may be kept, or one that was."""
+        cache, method = self._cache, key[0]
+        if cache is None:
+            data = await self._finish(start, on_progress, retry, reads=True)
+            return read_result(model, data, method)
+        kept = cache.get(key)
+        if kept is not None:
+            await trio.lowlevel.checkpoint()
+            return read_result(model, kept, method)
+        asked_at = cache.moment(method)
+        attempts: list[PendingCall] = []
+
+        def noted(earlier: PendingCall | None) -> PendingCall:
+            attempts[:] = [start(earlier)]
+            return attempts[0]
+
+        data = await self._finish(noted, on_progress, retry, reads=True)
+        result = read_result(model, data, method)
+        if attempts[0].rounds == 0:
+            cache.put(key, data, result.ttl_ms, asked_at)
+        return result
 
     def _open(
         self,

@@ -33,6 +33,7 @@ from .client import Client
 from .discovery import find_out
 from .known_tools import KnownTools
 from .logs import OnLog, log_reader
+from .response_cache import ResponseCache
 from .retries import Retry
 
 __all__ = ["Target", "connect"]
@@ -63,6 +64,7 @@ def connect(
     check_results: bool = True,
     retry: Retry | None = None,
     trusted: bool = False,
+    cache: bool = False,
     on_elicit: OnElicit | None = None,
     elicit_modes: Iterable[ElicitMode] = ("form",),
     on_sample: OnSample | None = None,
@@ -93,6 +95,8 @@ def connect(
         it, none is. See :class:`~trio_mcp.Retry`.
     :param trusted: whether what the server says of its tools is believed: that one is read-only or
         idempotent, so that ``retry`` may make it again.
+    :param cache: whether lists and resources are kept as long as the server says that they are
+        fresh, or until ``client.listen`` hears of a change; at most ``Limits.cache_bytes``.
     :param on_elicit: answers the server's questions to the user: called, and awaited if it is
         async, with an :class:`~trio_mcp.Elicitation`, in the task that waits for the call.
     :param elicit_modes: which questions the server may ask, ``"form"`` (the default), ``"url"`` or
@@ -133,7 +137,8 @@ def connect(
     reader = log_reader(on_log) if on_log is not None else None
     _check_options(target, headers, ssl_context)
     tools = KnownTools(limits, check_results=check_results, trusted=trusted)
-    options = _Options(env, cwd, headers, ssl_context, reader, tools, retry)
+    kept = ResponseCache(limits) if cache else None
+    options = _Options(env, cwd, headers, ssl_context, reader, tools, retry, kept)
     return _InOneTask(
         _connected(target, meta, timeouts, limits, answers, guarded(tracing), options)
     )
@@ -163,6 +168,7 @@ class _Options:
     on_log: Callable[[dict[str, Any]], str | None] | None
     tools: KnownTools
     retry: Retry | None
+    cache: ResponseCache | None
 
 
 @asynccontextmanager
@@ -180,7 +186,15 @@ async def _connected(
     connection, serve = await _open_connection(target, limits, journal, options)
     connection.on_log = options.on_log
     client = Client(
-        connection, meta, limits, timeouts, answers, options.tools, tracing, options.retry
+        connection,
+        meta,
+        limits,
+        timeouts,
+        answers,
+        options.tools,
+        tracing,
+        options.retry,
+        options.cache,
     )
     failure: BaseException | None = None
     try:

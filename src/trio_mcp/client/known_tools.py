@@ -95,7 +95,11 @@ class KnownTools:
     def _schema_of(self, tool: Tool) -> bytes | None:
         if tool.output_schema is None:
             return None
-        schema = encode(tool.output_schema)
+        try:
+            schema = encode(tool.output_schema)
+        except (RecursionError, ValueError):  # nested as deep as can be
+            self._unusable(tool.name, "it is nested too deeply")
+            return None
         if len(schema) > self._limits.schema_bytes:
             self._unusable(tool.name, f"it is longer than schema_bytes={self._limits.schema_bytes}")
             return None

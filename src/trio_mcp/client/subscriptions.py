@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import trio
@@ -59,13 +59,20 @@ class Changes:
     made room because more than ``Limits.changes_backlog`` different ones waited.
     """
 
-    def __init__(self, pending: PendingCall, wanted: SubscriptionFilter, backlog: int) -> None:
+    def __init__(
+        self,
+        pending: PendingCall,
+        wanted: SubscriptionFilter,
+        backlog: int,
+        on_change: Callable[[Change], None] | None = None,
+    ) -> None:
         self.agreed: SubscriptionFilter
         self.dropped = 0
         self._pending = pending
         self._wanted = wanted
         self._acknowledged = False
         self._backlog = backlog
+        self._on_change = on_change
         self._changes: OrderedDict[Change, None] = OrderedDict()
         pending.call.listener = self._heard
 
@@ -134,6 +141,8 @@ class Changes:
         return change if wanted[change.kind] else None
 
     def _keep(self, change: Change) -> None:
+        if self._on_change is not None:
+            self._on_change(change)
         self._changes[change] = None  # where it is, if it waits already
         while len(self._changes) > self._backlog:
             self._changes.popitem(last=False)
