@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-import attrs
 import pytest
 import trio
 import trio.testing
 from tests.peers.scripted import DISCOVERED, Error, scripted
+from trio_websocket import ConnectionRejected
 
 import trio_mcp
 from trio_mcp import (
@@ -40,6 +40,7 @@ from trio_mcp import (
 from trio_mcp.runtime import server_errors
 from trio_mcp.runtime.server_errors import server_error
 from trio_mcp.transports.http.answer import challenge_of
+from trio_mcp.transports.websocket.refusals import why_refused
 
 CLASSES = {
     -32600: InvalidRequest,
@@ -60,13 +61,9 @@ CLASSES = {
 }
 
 
-@attrs.frozen
-class Told:
-    """A JSON-RPC error with data."""
-
-    code: int
-    data: Any
-    message: str = "no"
+def told(code: int, wait: int | None = None) -> bytes:
+    data = "" if wait is None else f',"data":{{"retryAfterMs":{wait}}}'
+    return f'{{"jsonrpc":"2.0","error":{{"code":{code},"message":"later"{data}}}}}'.encode()
 
 
 def fails_with(error: Any) -> Any:
@@ -162,6 +159,33 @@ def test_who_may_ask_is_the_business_of_two_statuses() -> None:
     assert challenge_of(404, "Bearer") is None
 
 
+@pytest.mark.parametrize(
+    ("status", "header", "body", "kind", "says"),
+    [
+        (401, b"Bearer", b"who?", AuthorizationRequired, "HTTP 401: 'who?'"),
+        (401, None, b"", AuthorizationRequired, "HTTP 401"),
+        (403, b'Bearer error="insufficient_scope"', b"", AuthorizationRequired, "HTTP 403"),
+        (403, None, b"", ConnectionRefusedError, "HTTP status 403"),
+        (503, None, told(-31004, 500), Overloaded, "later"),
+        (503, None, told(-31002, 500), ShuttingDown, "later"),
+        (404, None, told(-32600), ConnectionRefusedError, "HTTP status 404: later"),
+        (502, None, b"<html>\xff", ConnectionRefusedError, "HTTP status 502: '<html>"),
+        (200, None, b"[1]", ConnectionRefusedError, "HTTP status 200"),
+    ],
+)
+def test_a_websocket_that_is_refused_says_what_http_would(
+    status: int, header: bytes | None, body: bytes, kind: type[Exception], says: str
+) -> None:
+    headers = () if header is None else ((b"WWW-Authenticate", header),)
+    error = why_refused(ConnectionRejected(status, headers, body))
+    assert type(error) is kind
+    assert says in str(error)
+    if isinstance(error, AuthorizationRequired):
+        assert (error.code, error.challenge) == (-31005, (header or b"").decode())
+    if isinstance(error, Overloaded | ShuttingDown):
+        assert safe_to_repeat(error) == 0.5
+
+
 def test_a_failed_result_raises_on_demand_only() -> None:
     fine = CallToolResult([TextContent("ok")])
     assert fine.raise_for_error() is fine
@@ -221,13 +245,13 @@ async def every_call(client: Client, how: str) -> None:
         await getattr(client, how)()
 
 
+NEVER_WAIT = ("abort", "cache_clear", "calls", "watch_calls")
 EVERY = [
-    "start_tool",
     "progress",
     *(
         name
         for name, method in inspect.getmembers(Client)
-        if not name.startswith("_") and callable(method) and name not in ("abort", "start_tool")
+        if not name.startswith("_") and callable(method) and name not in NEVER_WAIT
     ),
 ]
 

@@ -916,6 +916,22 @@ async def test_a_server_that_wants_to_know_who_asks_is_no_incompatible_one() -> 
         assert (unknown.value.code, unknown.value.challenge) == (-31005, "")
 
 
+async def test_who_is_not_let_in_is_told_so_whatever_the_code() -> None:
+    """Another server's code for it may be any; the challenge is in a header."""
+
+    async def answer(post: Post) -> None:
+        body = post.error(-32001, "who are you?")
+        head = 'HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer scope="a"\r\n'
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        await post.stream.send_all(head.encode() + body)
+
+    async with serving(answer, discover=False) as server:
+        with pytest.raises(AuthorizationRequired, match="who are you") as unknown:
+            async with connect(server.address):
+                pass
+        assert (unknown.value.code, unknown.value.challenge) == (-32001, 'Bearer scope="a"')
+
+
 # Parameters in headers ---------------------------------------------------------------------------
 
 
