@@ -9,7 +9,6 @@ recorded, never delivered.
 from __future__ import annotations
 
 import itertools
-import reprlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -17,11 +16,12 @@ from typing import Any
 import trio
 
 from .errors import ConnectionLost, ProtocolViolation, ServerError
-from .journal import Journal, Record
+from .journal import CallStatus, Journal, Record
 from .jsonrpc import RequestId, Response
 from .lifecycle import CancelCause, CancelSource, Lifecycle, State
 from .limits import Limits
 from .progress import ProgressUpdate
+from .server_errors import server_error
 from .tracing import GuardedCallSpan
 
 __all__ = ["Call"]
@@ -35,6 +35,9 @@ class Call(Lifecycle):
     Without a frame it is reserved: it has an id, can be cancelled and be lost, but has to be
     :meth:`load`-ed before it is sent.
     """
+
+    attempt = 1
+    """Which attempt at a call this is."""
 
     on_input_required: Callable[[dict[str, Any]], None] | None = None
     """Called with a result that asks for input, before the call ends: somebody will go on."""
@@ -55,7 +58,7 @@ class Call(Lifecycle):
         limits: Limits,
     ) -> None:
         super().__init__()
-        self.key = next(_keys)
+        self.key = self.first_key = next(_keys)
         self.id = request_id
         self.method = method
         self.target = target
@@ -85,6 +88,28 @@ class Call(Lifecycle):
     def sent(self) -> bool:
         """Whether the request has begun to go out."""
         return self.sent_at is not None
+
+    def status(self) -> CallStatus:
+        """The call as it is now."""
+        return CallStatus(
+            key=self.key,
+            first_key=self.first_key,
+            request_id=self.id,
+            method=self.method,
+            target=self.target,
+            connection=self._connection,
+            state=self.state,
+            cause=self.cause,
+            sent=self.sent,
+            attempt=self.attempt,
+            began_at=self.began_at,
+            at=trio.current_time(),
+        )
+
+    def tell(self) -> None:
+        """Those who watch hear of the state that the call has come to."""
+        if self._journal.watched:
+            self._journal.tell(self.status())
 
     def result(self) -> dict[str, Any]:
         """The result's JSON, once COMPLETED. Raises the error, once FAILED."""
@@ -137,12 +162,13 @@ class Call(Lifecycle):
         self.heard_at = trio.current_time()
         self.wake()
 
-    def answered(self, response: Response) -> None:
-        """The peer's answer. Late, if the call is not RUNNING any more."""
+    def answered(self, response: Response, challenge: str | None = None) -> None:
+        """The peer's answer. Late, if the call is not RUNNING any more. ``challenge`` comes with
+        an error over HTTP that wants to know who asks."""
         if self.claim(failed=response.error is not None):
             self._result = response.result
             if response.error is not None:
-                self._error = _server_error(response.error)
+                self._error = server_error(response.error, self.method, self.target, challenge)
             elif (
                 self.on_input_required is not None
                 and response.result is not None
@@ -183,6 +209,7 @@ class Call(Lifecycle):
         if not self.begin_cancel(CancelCause(source, reason, trio.current_time())):
             return False
         self._frame = None  # if it has not been sent yet, it never will be
+        self.tell()
         self.wake()
         return True
 
@@ -208,6 +235,9 @@ class Call(Lifecycle):
         self.last_progress = earlier.last_progress
         self.trace_id = earlier.trace_id
         self.span, earlier.span = earlier.span, None
+        self.first_key = earlier.first_key
+        self.attempt = earlier.attempt
+        self.tell()
 
     def _end(self) -> None:
         self._forget(self)
@@ -240,12 +270,14 @@ class Call(Lifecycle):
             progress_reported=self._progress_count,
             progress_sent=0,
             trace_id=self.trace_id,
+            attempt=self.attempt,
             changes_sent=0,
             changes_coalesced=0,
         )
         self._journal.add(self.record)
         if self.span is not None:
             self.span.end(self.record, _failure_of(self._error))
+        self.tell()
         self.wake()
 
 
@@ -253,11 +285,3 @@ def _failure_of(error: Exception | None) -> int | str | None:
     if isinstance(error, ServerError):
         return error.code
     return None if error is None else type(error).__name__
-
-
-def _server_error(error: dict[str, Any]) -> ServerError:
-    code, message = error.get("code"), error.get("message")
-    if type(code) is not int or type(message) is not str:
-        shown = reprlib.repr(error)  # short, and never too deep
-        return ServerError(0, f"an error without a proper code and message: {shown}")
-    return ServerError(code, message, error.get("data"))

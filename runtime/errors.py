@@ -21,6 +21,7 @@ __all__ = [
     "ResourceNotFound",
     "ServerError",
     "ToolError",
+    "ToolFailed",
     "TrioMcpError",
     "Unauthorized",
 ]
@@ -120,14 +121,30 @@ class Unauthorized(TrioMcpError):
 class ServerError(TrioMcpError):
     """Client side: the server answered with a JSON-RPC error.
 
-    Attributes: ``code`` (int), ``message`` (str), ``data`` (any JSON value or ``None``).
+    Attributes: ``code`` (int), ``message`` (str), ``data`` (any JSON value or ``None``);
+    ``refused``: whether it is known that the server has not begun with the request. Codes that mean
+    something have classes of their own, see :mod:`.server_errors`.
     """
+
+    refused = False
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(f"{message} (code {code})")
         self.code = code
         self.message = message
         self.data = data
+
+
+class ToolFailed(TrioMcpError):
+    """Client side, on demand: the result of a tool that says that it failed (``is_error``).
+
+    Raised by :meth:`~trio_mcp.CallToolResult.raise_for_error`. The message is the result's text,
+    the attribute ``result`` the whole result. It has run; what it has done, it says itself.
+    """
+
+    def __init__(self, message: str, result: Any) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class ConnectionLost(TrioMcpError):

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import attrs
 import trio
@@ -19,7 +19,9 @@ import trio
 from .jsonrpc import RequestId
 from .lifecycle import CancelCause, LateOutcome, State
 
-__all__ = ["Journal", "Record", "Subscription", "printable"]
+__all__ = ["CallStatus", "Journal", "Record", "Subscription", "printable"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger("trio_mcp.journal")
 
@@ -39,7 +41,7 @@ class Record:
     ``None`` where there was no answer. ``asked`` has the keys of the questions, if the answer asked
     the client for input. Changes are those of a subscription; one that was still to be told when it
     came again is coalesced. ``trace_id`` are the 32 hexadecimal digits of the trace it belongs to,
-    if it belongs to one.
+    if it belongs to one. ``attempt`` counts the attempts of a call that is made again, from 1 on.
     """
 
     role: Literal["server", "client"]
@@ -72,6 +74,7 @@ class Record:
     trace_id: str | None = None
     changes_sent: int = 0
     changes_coalesced: int = 0
+    attempt: int = 1
 
     @property
     def duration(self) -> float:
@@ -89,6 +92,8 @@ class Record:
         """One line for a log."""
         name = printable(f"{self.method} {self.target}" if self.target else self.method)
         parts = [f"{self.role} #{self.key} id={self.request_id!r} {name}: {self.state.value}"]
+        if self.attempt > 1:
+            parts.append(f"attempt {self.attempt}")
         if self.principal is not None:
             parts.append(f"for {printable(self.principal)}")
         if self.cause is not None:
@@ -111,6 +116,34 @@ class Record:
         return " ".join(parts)
 
 
+@attrs.frozen(eq=False, kw_only=True)
+class CallStatus:
+    """A call as it was at one moment, client side. Times are seconds on Trio's clock.
+
+    Each round and each attempt of a call is a request of its own, with a ``key`` of its own;
+    ``first_key`` is that of the first one. CANCELLING: the cancellation has been asked for, and the
+    server is still to be told. ``sent`` says whether the request has begun to go out.
+    """
+
+    key: int
+    first_key: int
+    request_id: RequestId
+    method: str
+    target: str | None
+    connection: str
+    state: State
+    cause: CancelCause | None
+    sent: bool
+    attempt: int
+    began_at: float
+    at: float
+
+    @property
+    def age(self) -> float:
+        """Seconds since the request began, at that moment."""
+        return self.at - self.began_at
+
+
 def printable(text: str) -> str:
     """A peer's text for one line of a log: escaped if it could break out of the line."""
     return text if text.isprintable() else ascii(text)
@@ -125,7 +158,8 @@ class Journal:
     def __init__(self, records: int, backlog: int) -> None:
         self._ring: deque[Record] = deque(maxlen=records)
         self._backlog = backlog
-        self._subscriptions: set[Subscription] = set()
+        self._subscriptions: set[Subscription[Record]] = set()
+        self._watchers: set[Subscription[CallStatus]] = set()
         self.ended: dict[State, int] = {State.COMPLETED: 0, State.FAILED: 0, State.CANCELLED: 0}
         self.late = 0
 
@@ -135,13 +169,26 @@ class Journal:
     def __len__(self) -> int:
         return len(self._ring)
 
-    def subscribe(self) -> Subscription:
+    def subscribe(self) -> Subscription[Record]:
         """Records as they are written: ``with journal.subscribe() as records: async for …``.
 
         A record comes again if a late outcome was added to it. A subscriber that is slow loses the
         oldest records, which ``records.missed`` counts; it never slows the runtime.
         """
         return Subscription(self._subscriptions, self._backlog)
+
+    def watch(self) -> Subscription[CallStatus]:
+        """What becomes of each call, state by state, in the same way as :meth:`subscribe`."""
+        return Subscription(self._watchers, self._backlog)
+
+    @property
+    def watched(self) -> bool:
+        return bool(self._watchers)
+
+    def tell(self, status: CallStatus) -> None:
+        """A call has come to another state."""
+        for watcher in self._watchers:
+            watcher.deliver(status)
 
     def add(self, record: Record) -> None:
         self._ring.append(record)
@@ -174,16 +221,19 @@ def _pair(late: LateOutcome) -> tuple[str, float]:
     return late.kind, late.after
 
 
-class Subscription:
-    """Records for one subscriber: a context manager and an async iterator."""
+class Subscription(Generic[T]):
+    """Records, or what else is told, for one subscriber: a context manager and an async iterator.
 
-    def __init__(self, registry: set[Subscription], backlog: int) -> None:
+    ``missed`` counts what was dropped, the oldest first, because more than the backlog waited.
+    """
+
+    def __init__(self, registry: set[Subscription[T]], backlog: int) -> None:
         self._registry = registry
-        self._waiting: deque[Record] = deque(maxlen=backlog)
+        self._waiting: deque[T] = deque(maxlen=backlog)
         self._arrived = trio.Event()
         self.missed = 0
 
-    def __enter__(self) -> Subscription:
+    def __enter__(self) -> Subscription[T]:
         self._registry.add(self)
         return self
 
@@ -195,16 +245,16 @@ class Subscription:
     ) -> None:
         self._registry.discard(self)
 
-    def deliver(self, record: Record) -> None:
+    def deliver(self, record: T) -> None:
         if len(self._waiting) == self._waiting.maxlen:
             self.missed += 1
         self._waiting.append(record)
         self._arrived.set()
 
-    def __aiter__(self) -> Subscription:
+    def __aiter__(self) -> Subscription[T]:
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> T:
         """The next record. A checkpoint; if cancelled, no record is lost."""
         await trio.lowlevel.checkpoint()
         while not self._waiting:

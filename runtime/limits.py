@@ -144,6 +144,14 @@ class Limits:
     into for that; what is beyond is not listed, and a warning is logged."""
     pages: int = _count(1000)
     """Most pages a client follows before it gives up on a list."""
+    list_entries: int = _count(100_000)
+    """Entries of a list that a client remembers, to begin anew where the server does not know its
+    own cursor any more; a longer list fails then."""
+    known_tools: int = _count(1000)
+    """Tools of which a client remembers what their results look like; the oldest is forgotten."""
+    cache_bytes: int = _count(16 * 1024 * 1024)
+    """Answers that a client keeps with ``cache``, and their keys, about; the least recently used
+    makes room."""
 
     # Input from the client
     questions: int = _count(32)

@@ -17,13 +17,13 @@ from tests.peers.raw_http import HttpPeer, Response, post
 
 from trio_mcp import (
     Authenticate,
+    AuthorizationRequired,
     Context,
     ErrorCode,
     Limits,
     Principal,
     RequestHead,
     Server,
-    ServerError,
     State,
     TextContent,
     Unauthorized,
@@ -259,10 +259,11 @@ async def test_our_client_sends_its_token_and_tells_a_refusal() -> None:
             (said,) = result.content
             assert isinstance(said, TextContent)
             assert said.text == "alice may books:read, books:write"
-        with pytest.raises(ServerError) as refused:
+        with pytest.raises(AuthorizationRequired) as refused:
             async with connect(url):
                 pass
         assert refused.value.code == ErrorCode.UNAUTHORIZED
+        assert refused.value.challenge == "Bearer"
     assert all(record.state is State.COMPLETED for record in made.server.journal)
 
 
@@ -353,9 +354,11 @@ async def test_a_websocket_is_somebodys_for_its_whole_life() -> None:
 
 async def test_a_websocket_without_a_principal_is_refused_before_it_is_open() -> None:
     async with socket_door(by_token) as made:
-        with pytest.raises(ConnectionRefusedError, match=r"status 401: Unauthorized$"):
+        with pytest.raises(AuthorizationRequired, match=r"^Unauthorized ") as unknown:
             async with connect(f"ws://127.0.0.1:{made.port}/mcp"):
                 pass
+        assert unknown.value.code == ErrorCode.UNAUTHORIZED
+        assert unknown.value.challenge == "Bearer"
         async with made.connect() as peer:
             await peer.send(UPGRADE)
             answer = await peer.response()

@@ -18,6 +18,7 @@ from trio_mcp import (
     CallTimeout,
     Client,
     IncompatibleServer,
+    InvalidParams,
     Limits,
     LogMessage,
     ProtocolViolation,
@@ -313,3 +314,72 @@ async def test_no_capability_is_declared_without_a_callback(
     async with scripted(lambda _: None) as (_, script):
         meta = script.sent("server/discover")[0]["params"]["_meta"]
         assert meta[META_CLIENT_CAPABILITIES] == {}
+
+
+# Cursors that the server does not know any more ---------------------------------------------------
+
+
+def forgetful(method: str, pages: list[dict[str, Any]]) -> Any:
+    """A server with these pages; ``cursors`` are those it has been asked for. A page that is empty
+    is one whose cursor is refused."""
+    cursors: list[str | None] = []
+    rest = iter(pages)
+
+    def answer(request: dict[str, Any]) -> Any:
+        if request["method"] != method:
+            return None
+        cursors.append(request["params"].get("cursor"))
+        return next(rest) or Error(-32602, "an old cursor")
+
+    return answer, cursors
+
+
+def names_page(method: str, names: str, following: str | None = None) -> dict[str, Any]:
+    name, [entry], _, _ = LISTS[method]
+    key = next(k for k in ("uri", "uriTemplate", "name") if k in entry)
+    entries = [{**entry, key: f"{entry[key]}{end}"} for end in names]
+    more = {} if following is None else {"nextCursor": following}
+    return {**COMMON, name: entries, **more}
+
+
+@pytest.mark.parametrize("method", LISTS)
+async def test_a_list_whose_cursor_is_refused_begins_anew_and_repeats_nothing(
+    method: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    pages = [
+        names_page(method, "ab", "1"),
+        names_page(method, "c", "2"),
+        {},
+        names_page(method, "xb", "1"),  # a new one came, and the cursor may well be the same
+        names_page(method, "acd"),
+    ]
+    answer, cursors = forgetful(method, pages)
+    async with scripted(answer) as (client, _):
+        ends = []
+        async for entry in LISTS[method][2](client):
+            ends.append(getattr(entry, "uri", getattr(entry, "uri_template", entry.name))[-1])
+        assert ends == ["a", "b", "c", "x", "d"]
+        assert cursors == [None, "1", "2", None, "1"]
+
+
+@pytest.mark.parametrize("pages", [[{}], [{}, {}]], ids=["at first", "twice"])
+async def test_a_list_begins_anew_once_and_not_at_its_beginning(
+    pages: list[dict[str, Any]], autojump_clock: trio.testing.MockClock
+) -> None:
+    page = names_page("tools/list", "a", "1")
+    script = pages if len(pages) == 1 else [page, {}, page, {}]
+    answer, cursors = forgetful("tools/list", script)
+    async with scripted(answer) as (client, _):
+        with pytest.raises(InvalidParams, match="an old cursor"):
+            [tool async for tool in client.tools()]
+        assert len(cursors) == len(script)
+
+
+async def test_invariant_9_a_list_that_is_too_long_to_remember_is_not_begun_anew(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    answer, cursors = forgetful("tools/list", [names_page("tools/list", "abc", "1"), {}])
+    async with scripted(answer, limits=Limits(list_entries=2)) as (client, _):
+        with pytest.raises(InvalidParams):
+            [tool async for tool in client.tools()]
+        assert cursors == [None, "1"]

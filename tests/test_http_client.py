@@ -24,6 +24,7 @@ import trustme
 from tests.peers.scripted import DISCOVERED
 
 from trio_mcp import (
+    AuthorizationRequired,
     CallTimeout,
     Client,
     ConnectionLost,
@@ -284,7 +285,7 @@ async def test_outcomes_of_concurrent_calls_are_each_their_own() -> None:
             for number in range(40):
                 nursery.start_soon(one, client, number)
         assert outcomes == {
-            number: ["ServerError", "CallTimeout", str(number), str(number)][number % 4]
+            number: ["InternalError", "CallTimeout", str(number), str(number)][number % 4]
             for number in range(40)
         }
         await until(lambda: client._connection.calls == ())
@@ -651,7 +652,7 @@ PAGE = b"<html>sorry</html>"
             "401 Unauthorized",
             "text/plain",
             b"who?",
-            ProtocolViolation,
+            AuthorizationRequired,
             "HTTP 401 Unauthorized: 'who\\?'",
         ),
         ("404 Not Found", "text/html", PAGE, ProtocolViolation, "HTTP 404 Not Found: .*sorry"),
@@ -909,9 +910,26 @@ async def test_a_server_that_wants_to_know_who_asks_is_no_incompatible_one() -> 
         await post.answer(b"", "401 Unauthorized")
 
     async with serving(answer, discover=False) as server:
-        with pytest.raises(ProtocolViolation, match="HTTP 401 Unauthorized"):
+        with pytest.raises(AuthorizationRequired, match="HTTP 401 Unauthorized") as unknown:
             async with connect(server.address):
                 pass
+        assert (unknown.value.code, unknown.value.challenge) == (-31005, "")
+
+
+async def test_who_is_not_let_in_is_told_so_whatever_the_code() -> None:
+    """Another server's code for it may be any; the challenge is in a header."""
+
+    async def answer(post: Post) -> None:
+        body = post.error(-32001, "who are you?")
+        head = 'HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer scope="a"\r\n'
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        await post.stream.send_all(head.encode() + body)
+
+    async with serving(answer, discover=False) as server:
+        with pytest.raises(AuthorizationRequired, match="who are you") as unknown:
+            async with connect(server.address):
+                pass
+        assert (unknown.value.code, unknown.value.challenge) == (-32001, 'Bearer scope="a"')
 
 
 # Parameters in headers ---------------------------------------------------------------------------

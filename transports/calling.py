@@ -119,6 +119,10 @@ class CallConnection(Protocol):
     def calls(self) -> tuple[Call, ...]:
         """Calls in flight, oldest first."""
 
+    @property
+    def gone(self) -> bool:
+        """Whether it can carry no call any more."""
+
     def open(self, method: str, params: Mapping[str, Any], target: str | None = None) -> Call:
         """Start a call. Never waits."""
 
@@ -222,7 +226,7 @@ def read_progress(params: dict[str, Any]) -> ProgressUpdate:
 class ClientConnection(Unasked):
     """A channel to one server, with the calls that wait for its answers.
 
-    ``ids`` are those of its requests. ``gone`` is set in the step in which it is lost, before what
+    ``ids`` are those of its requests. ``over`` is set in the step in which it is lost, before what
     waits fails.
     """
 
@@ -236,7 +240,7 @@ class ClientConnection(Unasked):
         self._limits = limits
         self._channel = Channel(wire, limits)
         self.ids: Iterator[int] = itertools.count(1)
-        self.gone = trio.Event()
+        self.over = trio.Event()
         self._calls: dict[RequestId, Call] = {}
         self._cancelled: OrderedDict[RequestId, Call] = OrderedDict()
         self._listened: OrderedDict[RequestId, Call] = OrderedDict()
@@ -324,7 +328,7 @@ class ClientConnection(Unasked):
         if self._lost is not None:
             return
         self._lost = why
-        self.gone.set()
+        self.over.set()
         for call in list(self._calls.values()):
             call.lost(self._loss(why, sent=call.sent))
 
@@ -346,6 +350,11 @@ class ClientConnection(Unasked):
     def calls(self) -> tuple[Call, ...]:
         """Calls in flight, oldest first."""
         return tuple(self._calls.values())
+
+    @property
+    def gone(self) -> bool:
+        """Whether the connection is lost or closed."""
+        return self._lost is not None
 
     def open(self, method: str, params: Mapping[str, Any], target: str | None = None) -> Call:
         """Start a call: queue its request. Never waits.

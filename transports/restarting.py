@@ -173,9 +173,14 @@ class RestartingConnection:
         return self._current.why_lost if self._greet is None else self._lost
 
     @property
+    def gone(self) -> bool:
+        """Whether it is lost for good."""
+        return self._lost is not None or (self._greet is None and self._current.gone)
+
+    @property
     def restarting(self) -> bool:
         """Whether calls wait for a new connection."""
-        return self._greet is not None and self._lost is None and self._current.gone.is_set()
+        return self._greet is not None and self._lost is None and self._current.over.is_set()
 
     async def renewed(self, since: int) -> bool:
         """Wait for a new connection, if the one of ``since`` restarts was lost."""
@@ -231,7 +236,7 @@ class RestartingConnection:
             async with trio.open_nursery() as nursery:
                 try:
                     if await self._begins(carried, nursery):
-                        await connection.gone.wait()
+                        await connection.over.wait()
                         self._attempts.lost(trio.current_time())
                 finally:
                     await connection.close()
@@ -256,7 +261,7 @@ class RestartingConnection:
         except (OSError, TrioMcpError) as error:
             self._failure = error
             return False
-        if connection.gone.is_set() or self._lost is not None:
+        if connection.over.is_set() or self._lost is not None:
             return False
         self._take_over(connection)
         return True

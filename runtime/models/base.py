@@ -20,6 +20,7 @@ from attrs import define, field
 __all__ = [
     "META_CLIENT_CAPABILITIES",
     "META_CLIENT_INFO",
+    "META_IDEMPOTENCY_KEY",
     "META_LOG_LEVEL",
     "META_PROGRESS_TOKEN",
     "META_PROTOCOL_VERSION",
@@ -100,6 +101,8 @@ META_CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 META_LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 META_SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
+META_IDEMPOTENCY_KEY: Final = "trio-mcp/idempotencyKey"
+"""Ours: the same in every attempt at a call, for a server that wants to know."""
 
 
 @define

@@ -6,6 +6,7 @@ from typing import Literal
 
 from attrs import define
 
+from ..errors import ToolFailed
 from .base import UNSET, CacheScope, Icon, JSONObject, JSONValue
 from .content import ContentBlock, TextContent
 
@@ -89,3 +90,9 @@ class CallToolResult:
     def text(self) -> str:
         """The text of all its text blocks, one below the other."""
         return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
+
+    def raise_for_error(self) -> CallToolResult:
+        """This result, if the tool did not fail; otherwise raises :class:`~trio_mcp.ToolFailed`."""
+        if self.is_error:
+            raise ToolFailed(self.text or "the tool failed, and does not say why", self)
+        return self

@@ -11,6 +11,7 @@ from .client.group import ClientGroup, MemberTarget
 from .client.logs import LogMessage
 from .client.members import GroupCall, Member, MemberState
 from .client.naming import GroupTools, LeftOut
+from .client.retries import Retry
 from .client.subscriptions import Changes
 from .handlers.caching import CacheHint
 from .handlers.changes import Change, ChangeBus, LocalBus
@@ -28,10 +29,11 @@ from .runtime.errors import (
     ResourceNotFound,
     ServerError,
     ToolError,
+    ToolFailed,
     TrioMcpError,
     Unauthorized,
 )
-from .runtime.journal import Journal, Record
+from .runtime.journal import CallStatus, Journal, Record
 from .runtime.lifecycle import CancelCause, CancelSource, LateOutcome, State
 from .runtime.limits import Limits
 from .runtime.models.base import UNSET, Annotations, Icon, Implementation
@@ -72,6 +74,22 @@ from .runtime.progress import ProgressUpdate
 from .runtime.questions import Elicit, Elicited, ElicitUrl, Roots, Sample
 from .runtime.rounds import InputRequired
 from .runtime.scopes import Scope, ScopeKind
+from .runtime.server_errors import (
+    AuthorizationRequired,
+    CancelledByOperator,
+    DeadlineExceeded,
+    HeaderMismatch,
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    MissingCapability,
+    NoSuchResource,
+    Overloaded,
+    ShuttingDown,
+    UnsupportedVersion,
+    safe_to_repeat,
+)
 from .runtime.tracing import TraceContext, Tracing
 from .server import Server
 from .transports.framing import Frame, Oversize
@@ -85,13 +103,16 @@ __all__ = [
     "Annotations",
     "AudioContent",
     "Authenticate",
+    "AuthorizationRequired",
     "BlobResourceContents",
     "CacheHint",
     "CallCancelled",
+    "CallStatus",
     "CallTimeout",
     "CallToolResult",
     "CancelCause",
     "CancelSource",
+    "CancelledByOperator",
     "Change",
     "ChangeBus",
     "Changes",
@@ -103,6 +124,7 @@ __all__ = [
     "Context",
     "CreateMessageRequestParams",
     "CreateMessageResult",
+    "DeadlineExceeded",
     "DiscoverResult",
     "Elicit",
     "ElicitResult",
@@ -115,11 +137,15 @@ __all__ = [
     "GetPromptResult",
     "GroupCall",
     "GroupTools",
+    "HeaderMismatch",
     "Icon",
     "ImageContent",
     "Implementation",
     "IncompatibleServer",
     "InputRequired",
+    "InternalError",
+    "InvalidParams",
+    "InvalidRequest",
     "Journal",
     "LateOutcome",
     "LeftOut",
@@ -134,6 +160,10 @@ __all__ = [
     "Member",
     "MemberState",
     "MemberTarget",
+    "MethodNotFound",
+    "MissingCapability",
+    "NoSuchResource",
+    "Overloaded",
     "Oversize",
     "Principal",
     "ProgressUpdate",
@@ -150,6 +180,7 @@ __all__ = [
     "ResourceNotFound",
     "ResourceTemplate",
     "Restart",
+    "Retry",
     "Root",
     "Roots",
     "Sample",
@@ -157,6 +188,7 @@ __all__ = [
     "ScopeKind",
     "Server",
     "ServerError",
+    "ShuttingDown",
     "State",
     "SubscriptionFilter",
     "Target",
@@ -166,12 +198,15 @@ __all__ = [
     "ToolAnnotations",
     "ToolCall",
     "ToolError",
+    "ToolFailed",
     "ToolResult",
     "TraceContext",
     "Tracing",
     "TrioMcpError",
     "Unauthorized",
     "UnknownContent",
+    "UnsupportedVersion",
     "Wire",
     "connect",
+    "safe_to_repeat",
 ]

@@ -12,7 +12,7 @@ from typing import Final
 from ...runtime.errors import ConnectionLost, ProtocolError, ProtocolViolation
 from ...runtime.jsonrpc import RequestId, Response, parse
 
-__all__ = ["is_answer_to", "media_type_of", "read_body", "refusal"]
+__all__ = ["challenge_of", "is_answer_to", "media_type_of", "read_body", "refusal"]
 
 _SHOWN: Final = 200
 
@@ -58,6 +58,13 @@ def _no_answer(status: int, body: bytes, why: str) -> ConnectionLost | ProtocolV
         f"the answer is no JSON-RPC response to the request: {why} ({refusal(status, body)})",
         status=status,
     )
+
+
+def challenge_of(status: int, www_authenticate: str | None) -> str | None:
+    """What an answer says of who may ask, empty if nothing; ``None`` if it is not about that."""
+    if status == 401:
+        return www_authenticate or ""
+    return www_authenticate if status == 403 else None
 
 
 def refusal(status: int, body: bytes) -> str:

@@ -36,11 +36,11 @@ from ...runtime.journal import Journal, printable
 from ...runtime.jsonrpc import Notification, Response, decode, encode, parse
 from ...runtime.lifecycle import CancelSource, State
 from ...runtime.limits import Limits
-from ...runtime.models.base import META_PROTOCOL_VERSION
+from ...runtime.models.base import META_IDEMPOTENCY_KEY, META_PROTOCOL_VERSION
 from ..calling import SUBSCRIBED, Unasked, encode_call, read_progress, subscription_of
 from ..process import ServerProcess
 from .address import checked_headers, http_client, url_of
-from .answer import is_answer_to, media_type_of, read_body, refusal
+from .answer import challenge_of, is_answer_to, media_type_of, read_body, refusal
 from .events import EventReader, EventTooLong
 from .failures import describe_failure
 from .metadata import NAMED, encode_value
@@ -128,6 +128,11 @@ class HttpClientConnection(Unasked):
     def calls(self) -> tuple[Call, ...]:
         """Calls in flight, oldest first."""
         return tuple(post.call for post in self._calls.values())
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client was closed."""
+        return self._closed
 
     def open(self, method: str, params: Mapping[str, Any], target: str | None = None) -> Call:
         """Start a call: a task of its own posts it. Never waits.
@@ -295,10 +300,13 @@ class HttpClientConnection(Unasked):
         if call.state is not State.RUNNING:
             return None
         answer = read_body(status, media_type, bytes(body), call.id, limits.id_length)
+        challenge = challenge_of(status, headers.get("www-authenticate"))
+        if challenge is not None and not isinstance(answer, Response):
+            answer = _unknown(call, refusal(status, bytes(body)))
         if isinstance(answer, Response):
             if _is_mismatch(answer) and call.method == "tools/call":
                 return answer
-            self._answered(call, answer)
+            self._answered(call, answer, challenge)
         else:
             if isinstance(answer, ProtocolViolation):
                 self._violation(str(answer))
@@ -372,10 +380,10 @@ class HttpClientConnection(Unasked):
         else:
             post.call.heard_progress(update)
 
-    def _answered(self, call: Call, response: Response) -> None:
+    def _answered(self, call: Call, response: Response, challenge: str | None = None) -> None:
         if call.method == "tools/list" and response.result is not None:
             self._tools.learn(response.result)
-        call.answered(response)
+        call.answered(response, challenge)
 
     def _fail(self, post: _Post, why: str, status: int | None = None) -> None:
         """The rest of the answer is of no interest. Whoever reads it goes on until the scope's
@@ -392,7 +400,8 @@ class HttpClientConnection(Unasked):
         call = post.call
         message = decode(post.frame)
         params = message["params"]
-        await self._list_until(params["name"], params["_meta"])
+        meta = {key: params["_meta"][key] for key in params["_meta"] if key != META_IDEMPOTENCY_KEY}
+        await self._list_until(params["name"], meta)
         if call.state is not State.RUNNING:
             return False
         mirror = self._tools.headers_for(call.method, params)
@@ -423,6 +432,7 @@ class HttpClientConnection(Unasked):
     async def _list_page(self, params: dict[str, Any]) -> dict[str, Any]:
         """A page of tools, empty if there is none to be had."""
         call = self.open("tools/list", params)
+        call.tell()
         try:
             while call.record is None:
                 await call.changed.wait()
@@ -462,6 +472,11 @@ class _Body:
         if frame is None:
             raise StopAsyncIteration
         return frame
+
+
+def _unknown(call: Call, why: str) -> Response:
+    """Instead of an answer that wants to know who asks, and is no JSON-RPC."""
+    return Response(call.id, None, {"code": int(ErrorCode.UNAUTHORIZED), "message": why})
 
 
 def _is_mismatch(response: Response) -> bool:

@@ -10,12 +10,11 @@ import trio
 from trio_websocket import CloseReason, ConnectionClosed, ConnectionRejected, WebSocketConnection
 from wsproto.utilities import ProtocolError as WebSocketError
 
-from ...runtime.errors import ProtocolError
 from ...runtime.groups import leaf_of
 from ...runtime.journal import printable
-from ...runtime.jsonrpc import decode
 from ..framing import Frame
 from .pipe import Pipe
+from .refusals import why_refused
 
 __all__ = ["GOING_AWAY", "NORMAL", "SUBPROTOCOL", "Shake", "WebSocketWire"]
 
@@ -118,10 +117,7 @@ class WebSocketWire:
     def _judge(self, error: BaseException) -> None:
         """What came out of the library, or of its opening handshake."""
         if isinstance(error, ConnectionRejected):
-            raise ConnectionRefusedError(
-                f"the server refused the WebSocket with HTTP status {error.status_code}"
-                + (f": {_text(error.body)}" if error.body else "")
-            ) from None
+            raise why_refused(error) from None
         if not isinstance(error, Exception):
             raise error from None
         if self._connection is None:
@@ -226,14 +222,3 @@ class WebSocketWire:
                     raise trio.BrokenResourceError("the WebSocket is closed") from error
         await self._pipe.flush(moved)
         self._torn = False
-
-
-def _text(body: bytes) -> str:
-    """What a refusal says, for people: the message of a JSON-RPC error, else its first bytes."""
-    try:
-        message = decode(body).get("error", {}).get("message")
-    except (ProtocolError, AttributeError):
-        message = None
-    if isinstance(message, str):
-        return printable(message[:500])
-    return repr(body[:500].decode("utf-8", "replace"))

@@ -26,6 +26,7 @@ from ..runtime.errors import (
     ServerError,
     TrioMcpError,
 )
+from ..runtime.server_errors import AuthorizationRequired
 from .failure import USAGE, CommandError
 from .loading import ServerFile
 from .printable import printable
@@ -151,7 +152,7 @@ async def connected(target: Target, *, verbose: bool = False) -> AsyncGenerator[
     except ServerError as error:
         logged = error.code == ErrorCode.INTERNAL_ERROR and not verbose
         hint = "; -v shows its log" if logged and isinstance(target, Launch) else ""
-        if error.code == ErrorCode.UNAUTHORIZED and isinstance(target, Address):
+        if isinstance(error, AuthorizationRequired) and isinstance(target, Address):
             hint = f" by {target}; -H 'Authorization: …' says who you are"
         raise CommandError(f"{error}{hint}") from None
     except TrioMcpError as error:

@@ -11,7 +11,13 @@ import attrs
 import trio
 
 from ..runtime.call import Call
-from ..runtime.errors import CallCancelled, CallTimeout, ConnectionLost, ProtocolViolation
+from ..runtime.errors import (
+    CallCancelled,
+    CallTimeout,
+    ConnectionLost,
+    ProtocolViolation,
+    ServerError,
+)
 from ..runtime.journal import Record
 from ..runtime.jsonrpc import decode
 from ..runtime.lifecycle import CancelCause, CancelSource, State
@@ -39,14 +45,24 @@ def _seconds(_: Timeouts, attribute: attrs.Attribute[float], value: float) -> No
 
 @attrs.frozen
 class Timeouts:
-    """Seconds; ``inf`` for none. ``idle`` begins anew with each progress notification."""
+    """Seconds; ``inf`` for none. ``idle`` begins anew with each progress notification, unless
+    ``reset_on_progress`` is false, and with each round."""
 
     idle: float = attrs.field(validator=_seconds)
     total: float = attrs.field(validator=_seconds)
+    reset_on_progress: bool = True
 
-    def but(self, idle: float | None, total: float | None) -> Timeouts:
+    def but(
+        self, idle: float | None, total: float | None, reset_on_progress: bool | None = None
+    ) -> Timeouts:
         """These, with what is not ``None`` in their place."""
-        return Timeouts(self.idle if idle is None else idle, self.total if total is None else total)
+        if idle is None and total is None and reset_on_progress is None:
+            return self
+        return Timeouts(
+            self.idle if idle is None else idle,
+            self.total if total is None else total,
+            self.reset_on_progress if reset_on_progress is None else reset_on_progress,
+        )
 
 
 class PendingCall:
@@ -70,16 +86,32 @@ class PendingCall:
         timeouts: Timeouts,
         limits: Limits,
         answers: Answers | None = None,
+        earlier: PendingCall | None = None,
     ) -> None:
+        """``earlier`` is the attempt before this one: they have one total time."""
         self.call = call
         self._connection = connection
         self._timeouts = timeouts
         self._limits = limits
-        self._began_at = call.began_at
+        self._began_at = self._round_began_at = call.began_at
         self._answers = answers
+        if earlier is not None:
+            self._began_at = earlier._began_at
+            call.first_key = earlier.call.first_key
+            call.attempt = earlier.call.attempt + 1
+        call.tell()
         if answers is not None:
             self._frame = call.frame
             call.on_input_required = self._go_on
+
+    @property
+    def rounds(self) -> int:
+        """Times that the server has asked for input."""
+        return self._rounds
+
+    def last_start(self, timeout: float) -> float:
+        """When the last attempt may begin, if the first one may be ``timeout`` seconds ago."""
+        return self._began_at + min(timeout, self._timeouts.total)
 
     async def finish(self, on_progress: OnProgress | None = None) -> dict[str, Any]:
         """Wait for the result. However this is left, the call is over or cancelled."""
@@ -98,6 +130,9 @@ class PendingCall:
             return self.call.result()
         except ConnectionLost as error:
             error.sent = error.sent or self._rounds > 0  # an earlier round has been
+            raise
+        except ServerError as error:
+            error.refused = error.refused and self._rounds == 0  # an earlier round has run
             raise
 
     async def next_change(self) -> bool:
@@ -168,7 +203,7 @@ class PendingCall:
                     raise self._time_out("max_timeout")
                 assert self._frame is not None
                 params = decode(self._frame)["params"]  # the very same, whatever became of ours
-                call.heard_at = trio.current_time()
+                call.heard_at = self._round_began_at = trio.current_time()
                 self._connection.send(call, {**params, **more})
         except BaseException as error:
             self.abandon(f"the caller {_what_happened(error)}")
@@ -209,7 +244,8 @@ class PendingCall:
 
     def _expiries(self) -> tuple[float, float]:
         timeouts = self._timeouts
-        idle_at = self.call.heard_at + timeouts.idle if self._asked is None else math.inf
+        heard_at = self.call.heard_at if timeouts.reset_on_progress else self._round_began_at
+        idle_at = heard_at + timeouts.idle if self._asked is None else math.inf
         return idle_at, self._began_at + timeouts.total
 
     def _time_out(self, limit: Limit) -> CallTimeout:
@@ -239,8 +275,11 @@ class ToolCall:
     callbacks answer what the server asks for; to cancel one cancels the call.
     """
 
-    def __init__(self, pending: PendingCall) -> None:
+    def __init__(
+        self, pending: PendingCall, check: Callable[[CallToolResult], CallToolResult]
+    ) -> None:
         self._pending = pending
+        self._check = check
 
     @property
     def _call(self) -> Call:
@@ -283,7 +322,8 @@ class ToolCall:
     async def result(self) -> CallToolResult:
         """Wait for the result. Raises what :meth:`.client.Client.call_tool` raises, and
         :class:`~trio_mcp.CallCancelled` after :meth:`cancel`, at once."""
-        return read_result(CallToolResult, await self._pending.finish(), "tools/call")
+        result = read_result(CallToolResult, await self._pending.finish(), "tools/call")
+        return self._check(result)
 
     def cancel(self, reason: str | None = None) -> None:
         """Cancel the call; the server is told why. Never waits, and may be called twice."""

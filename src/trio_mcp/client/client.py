@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import trio
 
 from ..runtime.call import Call
 from ..runtime.eras.revision_2026_07_28 import VERSION
-from ..runtime.journal import Journal, printable
+from ..runtime.journal import CallStatus, Journal, Subscription, printable
 from ..runtime.limits import Limits
-from ..runtime.models.base import META_SERVER_INFO, Implementation
+from ..runtime.models.base import META_IDEMPOTENCY_KEY, META_SERVER_INFO, Implementation
 from ..runtime.models.completion import (
     CompleteResult,
     Completion,
@@ -28,16 +31,27 @@ from ..runtime.models.resources import (
     ResourceTemplate,
 )
 from ..runtime.models.tools import CallToolResult, ListToolsResult, Tool
+from ..runtime.server_errors import InvalidParams
 from ..runtime.tracing import GuardedTracing, TraceContext, TracedRequest, trace_id_of
 from ..transports.calling import CallConnection
 from .answers import Answers
 from .calls import OnProgress, PendingCall, Timeouts, ToolCall, read_result
+from .known_tools import KnownTools
 from .pages import Pages
+from .response_cache import CacheKey, ResponseCache
+from .retries import Retry, finish_with_retries
 from .subscriptions import Changes, wanted_changes
 
 __all__ = ["Client"]
 
 M = TypeVar("M")
+
+
+class _Cacheable(Protocol):
+    ttl_ms: int
+
+
+C = TypeVar("C", bound=_Cacheable)
 
 
 class Client:
@@ -48,15 +62,19 @@ class Client:
     released at once. ``server_info`` and ``discovered`` are what the server says about itself; they
     are not verified.
 
-    All that wait for an answer take ``timeout`` and ``max_timeout``, in seconds, instead of the
-    client's own (see :func:`.connecting.connect`), and raise :class:`~trio_mcp.ServerError`,
-    :class:`~trio_mcp.CallTimeout`, :class:`~trio_mcp.ConnectionLost`,
-    :class:`~trio_mcp.ProtocolViolation`; ``ValueError`` or ``TypeError`` for parameters that JSON
-    cannot hold. ``on_progress`` is called, and awaited if it is async, in the caller's task with
-    each update; what it raises cancels the call and comes out.
+    All that wait for an answer take ``timeout`` and ``max_timeout``, in seconds, and
+    ``reset_on_progress`` instead of the client's own (see :func:`.connecting.connect`), and raise
+    :class:`~trio_mcp.ServerError`, :class:`~trio_mcp.CallTimeout`,
+    :class:`~trio_mcp.ConnectionLost`, :class:`~trio_mcp.ProtocolViolation`; ``ValueError`` or
+    ``TypeError`` for parameters that JSON cannot hold. ``on_progress`` is called, and awaited if it
+    is async, in the caller's task with each update; what it raises cancels the call and comes out.
 
     ``trace`` is the trace that the call belongs to: a handler passes its ``ctx.trace`` on. Not
     needed where ``tracing`` knows of a current span, which goes before it.
+
+    ``retry`` is the client's own unless a call is given another one. ``idempotency_key`` is told to
+    the server, in the request's metadata, the same with each attempt and round; what it makes of
+    it is the server's business, and ``retry`` does not count on it.
 
     Where the server may ask for something before it answers (tools, prompts, resources), the
     callbacks of :func:`.connecting.connect` run in the caller's task, too.
@@ -69,7 +87,10 @@ class Client:
         limits: Limits,
         timeouts: Timeouts,
         answers: Answers,
+        tools: KnownTools,
         tracing: GuardedTracing | None = None,
+        retry: Retry | None = None,
+        cache: ResponseCache | None = None,
     ) -> None:
         """``meta`` is sent with every request."""
         self.server_info: Implementation | None = None
@@ -80,6 +101,9 @@ class Client:
         self._answers = answers
         self._meta = meta
         self._tracing = tracing
+        self._tools = tools
+        self._retry = retry
+        self._cache = cache
 
     # Tools ----------------------------------------------------------------------------------------
 
@@ -90,17 +114,26 @@ class Client:
         *,
         timeout: float | None = None,
         max_timeout: float | None = None,
+        reset_on_progress: bool | None = None,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
+        retry: Retry | None = None,
+        idempotency_key: str | None = None,
     ) -> CallToolResult:
         """Call a tool and wait for its result; a result with ``is_error`` is a result.
+
+        If the tool has been listed, its result is held against its output schema, and one that
+        does not fit is a :class:`~trio_mcp.ProtocolViolation`.
 
         Cancelled by the scope around it, at once; the outcome is unknown then (specification:
         *Tools*, "Calling Tools"; *Cancellation*).
         """
-        timeouts = self._timeouts.but(timeout, max_timeout)
-        pending = self._open_tool(name, arguments, timeouts, trace)
-        return read_result(CallToolResult, await pending.finish(on_progress), "tools/call")
+        timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
+        start = partial(self._open_tool, name, arguments, timeouts, trace, idempotency_key)
+        reads = self._tools.may_repeat(name)
+        data = await self._finish(start, on_progress, retry, reads)
+        result = read_result(CallToolResult, data, "tools/call")
+        return self._tools.check(name, result) if self._tools else result
 
     @asynccontextmanager
     async def start_tool(
@@ -110,18 +143,21 @@ class Client:
         *,
         timeout: float | None = None,
         max_timeout: float | None = None,
+        reset_on_progress: bool | None = None,
         trace: TraceContext | None = None,
+        idempotency_key: str | None = None,
     ) -> AsyncGenerator[ToolCall, None]:
         """Start a tool and get a handle on the call: ``async with client.start_tool(…) as call``.
 
         The parameters are those of :meth:`call_tool`. Entering waits for nothing; leaving the block
-        cancels the call if it runs, and does not wait. Raises ``ValueError`` or ``TypeError`` for
+        cancels the call if it runs, and does not wait. It is not made again, whatever ``retry`` the
+        client has. Raises ``ValueError`` or ``TypeError`` for
         arguments that JSON cannot hold.
         """
-        timeouts = self._timeouts.but(timeout, max_timeout)
-        pending = self._open_tool(name, arguments, timeouts, trace)
+        timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
+        pending = self._open_tool(name, arguments, timeouts, trace, idempotency_key)
         try:
-            yield ToolCall(pending)
+            yield ToolCall(pending, partial(self._tools.check, name))
         finally:
             pending.abandon("the caller left")
 
@@ -132,11 +168,19 @@ class Client:
         ``Limits.pages`` pages or for a cursor that comes twice. If it is cancelled while it waits,
         the page that was asked for is (specification: *Pagination*).
         """
-        return Pages("tools/list", self.tools_page, lambda page: page.tools, self._limits.pages)
+        return Pages(
+            "tools/list",
+            self.tools_page,
+            lambda page: page.tools,
+            lambda tool: tool.name,
+            self._limits,
+        )
 
     async def tools_page(self, cursor: str | None = None) -> ListToolsResult:
         """One page of tools; ``cursor`` is ``next_cursor`` of the page before, opaque."""
-        return await self._page("tools/list", cursor, ListToolsResult)
+        page = await self._page("tools/list", cursor, ListToolsResult)
+        self._tools.learn(page.tools)
+        return page
 
     # Resources ------------------------------------------------------------------------------------
 
@@ -146,20 +190,26 @@ class Client:
         *,
         timeout: float | None = None,
         max_timeout: float | None = None,
+        reset_on_progress: bool | None = None,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
+        retry: Retry | None = None,
     ) -> ReadResourceResult:
-        """Read a resource. One that does not exist is a :class:`~trio_mcp.ServerError`, of code
-        -32602, or -32002 from older servers. Cancelled as :meth:`call_tool` is (specification:
-        *Resources*, "Reading Resources")."""
-        timeouts = self._timeouts.but(timeout, max_timeout)
-        pending = self._start("resources/read", {"uri": uri}, uri, timeouts, trace)
-        return read_result(ReadResourceResult, await pending.finish(on_progress), "resources/read")
+        """Read a resource. One that does not exist is a :class:`~trio_mcp.NoSuchResource`.
+        Cancelled as :meth:`call_tool` is (specification: *Resources*, "Reading Resources")."""
+        timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
+        start = partial(self._start, "resources/read", {"uri": uri}, uri, timeouts, trace, None)
+        key = ("resources/read", uri)
+        return await self._read(key, start, ReadResourceResult, on_progress, retry)
 
     def resources(self) -> AsyncIterator[Resource]:
         """All resources that the server lists, page after page, as :meth:`tools`."""
         return Pages(
-            "resources/list", self.resources_page, lambda page: page.resources, self._limits.pages
+            "resources/list",
+            self.resources_page,
+            lambda page: page.resources,
+            lambda resource: resource.uri,
+            self._limits,
         )
 
     async def resources_page(self, cursor: str | None = None) -> ListResourcesResult:
@@ -172,7 +222,8 @@ class Client:
             "resources/templates/list",
             self.templates_page,
             lambda page: page.resource_templates,
-            self._limits.pages,
+            lambda template: template.uri_template,
+            self._limits,
         )
 
     async def templates_page(self, cursor: str | None = None) -> ListResourceTemplatesResult:
@@ -188,22 +239,29 @@ class Client:
         *,
         timeout: float | None = None,
         max_timeout: float | None = None,
+        reset_on_progress: bool | None = None,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
+        retry: Retry | None = None,
     ) -> GetPromptResult:
         """Get a prompt with its arguments, which are texts, filled in. Cancelled as
         :meth:`call_tool` is (specification: *Prompts*, "Getting a Prompt")."""
         params: dict[str, Any] = {"name": name}
         if arguments is not None:
             params["arguments"] = arguments
-        timeouts = self._timeouts.but(timeout, max_timeout)
-        pending = self._start("prompts/get", params, name, timeouts, trace)
-        return read_result(GetPromptResult, await pending.finish(on_progress), "prompts/get")
+        timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
+        start = partial(self._start, "prompts/get", params, name, timeouts, trace, None)
+        data = await self._finish(start, on_progress, retry, reads=True)
+        return read_result(GetPromptResult, data, "prompts/get")
 
     def prompts(self) -> AsyncIterator[Prompt]:
         """All prompts of the server, page after page, as :meth:`tools`."""
         return Pages(
-            "prompts/list", self.prompts_page, lambda page: page.prompts, self._limits.pages
+            "prompts/list",
+            self.prompts_page,
+            lambda page: page.prompts,
+            lambda prompt: prompt.name,
+            self._limits,
         )
 
     async def prompts_page(self, cursor: str | None = None) -> ListPromptsResult:
@@ -222,8 +280,10 @@ class Client:
         arguments: Mapping[str, str] | None = None,
         timeout: float | None = None,
         max_timeout: float | None = None,
+        reset_on_progress: bool | None = None,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
+        retry: Retry | None = None,
     ) -> Completion:
         """What an argument of a prompt, or a variable of a resource template, may be completed to.
 
@@ -247,9 +307,9 @@ class Client:
         }
         if arguments is not None:
             params["context"] = {"arguments": arguments}
-        timeouts = self._timeouts.but(timeout, max_timeout)
+        timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
         result = await self._ask(
-            "completion/complete", params, CompleteResult, timeouts, on_progress, trace
+            "completion/complete", params, CompleteResult, timeouts, on_progress, trace, retry
         )
         return result.completion
 
@@ -284,7 +344,9 @@ class Client:
             call = self._open("subscriptions/listen", {"notifications": unstructure(wanted)})
             return PendingCall(self._connection, call, timeouts, self._limits)
 
-        changes = Changes(ask, self._connection, wanted, self._limits.changes_backlog)
+        on_change = self._cache.changed if self._cache is not None else None
+        backlog = self._limits.changes_backlog
+        changes = Changes(ask, self._connection, wanted, backlog, on_change)
         try:
             await changes.acknowledged()
             yield changes
@@ -310,6 +372,19 @@ class Client:
         """What became of each call."""
         return self._connection.journal
 
+    def calls(self) -> tuple[CallStatus, ...]:
+        """Calls in flight as they are now, oldest first: state, method, target, age, cause."""
+        return tuple(call.status() for call in self._connection.calls)
+
+    def watch_calls(self) -> Subscription[CallStatus]:
+        """Calls as they come to another state: ``with client.watch_calls() as changes: async for
+        status in changes``. Each is told once per state, and only from then on.
+
+        At most ``Limits.journal_backlog`` wait to be taken; the oldest is dropped, and
+        ``changes.missed`` counts it. Never slows a call.
+        """
+        return self._connection.journal.watch()
+
     @property
     def stderr_tail(self) -> str:
         """The end of what a launched server wrote to its standard error."""
@@ -327,10 +402,14 @@ class Client:
         """How often the server was started again, or connected to again, by ``restart=``."""
         return self._connection.restarts
 
+    def cache_clear(self) -> None:
+        """Forget the answers that were kept; see ``cache`` of :func:`.connecting.connect`."""
+        if self._cache is not None:
+            self._cache.clear()
+
     def abort(self) -> None:
-        """End the connection without grace: leaving the block of
-        :func:`.connecting.connect` then kills a
-        launched server and its process group at once, clean-up or not. Never waits."""
+        """End the connection without grace: leaving the block of :func:`.connecting.connect` then
+        kills a launched server and its process group at once, clean-up or not. Never waits."""
         self._connection.abort()
 
     # Inside ---------------------------------------------------------------------------------------
@@ -338,7 +417,15 @@ class Client:
     def _over(self, connection: CallConnection) -> Client:
         """The same client, over another connection."""
         return Client(
-            connection, self._meta, self._limits, self._timeouts, self._answers, self._tracing
+            connection,
+            self._meta,
+            self._limits,
+            self._timeouts,
+            self._answers,
+            self._tools,
+            self._tracing,
+            self._retry,
+            self._cache,
         )
 
     def _open_tool(
@@ -347,9 +434,12 @@ class Client:
         arguments: Mapping[str, Any] | None,
         timeouts: Timeouts,
         trace: TraceContext | None = None,
+        idempotency_key: str | None = None,
+        earlier: PendingCall | None = None,
     ) -> PendingCall:
         params: dict[str, Any] = {"name": name, "arguments": arguments or {}}
-        return self._start("tools/call", params, name, timeouts, trace)
+        meta = None if idempotency_key is None else _key_meta(idempotency_key)
+        return self._start("tools/call", params, name, timeouts, trace, meta, earlier)
 
     def _start(
         self,
@@ -358,10 +448,25 @@ class Client:
         target: str,
         timeouts: Timeouts,
         trace: TraceContext | None,
+        meta: Mapping[str, Any] | None,
+        earlier: PendingCall | None = None,
     ) -> PendingCall:
-        """A call that may take several rounds."""
-        call = self._open(method, params, target, trace)
-        return PendingCall(self._connection, call, timeouts, self._limits, self._answers)
+        """A call that may take several rounds, or its next attempt."""
+        call = self._open(method, params, target, trace, meta)
+        return PendingCall(self._connection, call, timeouts, self._limits, self._answers, earlier)
+
+    async def _finish(
+        self,
+        start: Callable[[PendingCall | None], PendingCall],
+        on_progress: OnProgress | None,
+        retry: Retry | None,
+        reads: bool,
+    ) -> dict[str, Any]:
+        """The result of a call, in one attempt or, where it is safe, in several."""
+        retry = self._retry if retry is None else retry
+        if retry is None:
+            return await start(None).finish(on_progress)
+        return await finish_with_retries(start, on_progress, retry, reads, self._connection)
 
     async def _ask(
         self,
@@ -371,15 +476,60 @@ class Client:
         timeouts: Timeouts,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
+        retry: Retry | None = None,
     ) -> M:
-        """A call that takes one round."""
-        call = self._open(method, params, None, trace)
-        pending = PendingCall(self._connection, call, timeouts, self._limits)
-        return read_result(model, await pending.finish(on_progress), method)
+        """A call that takes one round and only reads."""
 
-    async def _page(self, method: str, cursor: str | None, model: type[M]) -> M:
+        def start(earlier: PendingCall | None) -> PendingCall:
+            call = self._open(method, params, None, trace)
+            return PendingCall(self._connection, call, timeouts, self._limits, None, earlier)
+
+        return read_result(model, await self._finish(start, on_progress, retry, True), method)
+
+    async def _page(self, method: str, cursor: str | None, model: type[C]) -> C:
         params = {} if cursor is None else {"cursor": cursor}
-        return await self._ask(method, params, model, self._timeouts)
+
+        def start(earlier: PendingCall | None) -> PendingCall:
+            call = self._open(method, params)
+            connection, limits = self._connection, self._limits
+            return PendingCall(connection, call, self._timeouts, limits, None, earlier)
+
+        try:
+            return await self._read((method, cursor), start, model, None, None)
+        except InvalidParams:
+            if cursor is not None and self._cache is not None:
+                self._cache.forget(method)  # what has led to a cursor that is none
+            raise
+
+    async def _read(
+        self,
+        key: CacheKey,
+        start: Callable[[PendingCall | None], PendingCall],
+        model: type[C],
+        on_progress: OnProgress | None,
+        retry: Retry | None,
+    ) -> C:
+        """An answer that may be kept, or one that was."""
+        cache, method = self._cache, key[0]
+        if cache is None:
+            data = await self._finish(start, on_progress, retry, reads=True)
+            return read_result(model, data, method)
+        kept = cache.get(key)
+        if kept is not None:
+            await trio.lowlevel.checkpoint()
+            return read_result(model, kept, method)
+        asked_at = cache.moment(method)
+        attempts: list[PendingCall] = []
+
+        def noted(earlier: PendingCall | None) -> PendingCall:
+            attempts[:] = [start(earlier)]
+            return attempts[0]
+
+        data = await self._finish(noted, on_progress, retry, reads=True)
+        result = read_result(model, data, method)
+        if attempts[0].rounds == 0:
+            cache.put(key, data, result.ttl_ms, asked_at)
+        return result
 
     def _open(
         self,
@@ -387,13 +537,21 @@ class Client:
         params: Mapping[str, Any],
         target: str | None = None,
         trace: TraceContext | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> Call:
+        """``meta`` goes with this request, besides what goes with every one."""
+        all_meta = self._meta if meta is None else {**self._meta, **meta}
         if self._tracing is None and trace is None:
-            return self._connection.open(method, {**params, "_meta": self._meta}, target)
-        return self._open_traced(method, params, target, trace)
+            return self._connection.open(method, {**params, "_meta": all_meta}, target)
+        return self._open_traced(method, params, target, trace, all_meta)
 
     def _open_traced(
-        self, method: str, params: Mapping[str, Any], target: str | None, trace: TraceContext | None
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        target: str | None,
+        trace: TraceContext | None,
+        meta: Mapping[str, Any],
     ) -> Call:
         """The same, with ``_meta`` saying which trace the call belongs to."""
         span = None
@@ -402,7 +560,7 @@ class Client:
         told = span.meta() if span is not None else {}
         if not told and trace is not None:
             told = trace.as_meta()
-        params = {**params, "_meta": {**told, **self._meta}}
+        params = {**params, "_meta": {**told, **meta}}
         try:
             call = self._connection.open(method, params, target)
         except Exception as error:
@@ -424,3 +582,9 @@ class Client:
             meta={},
             trace=trace,
         )
+
+
+def _key_meta(key: str) -> dict[str, str]:
+    if not isinstance(key, str) or not key:
+        raise ValueError(f"idempotency_key is a text that is not empty, not {key!r}")
+    return {META_IDEMPOTENCY_KEY: key}

@@ -32,7 +32,10 @@ from .answers import Answers, ElicitMode, OnElicit, OnRoots, OnSample
 from .calls import Timeouts
 from .client import Client
 from .discovery import find_out
+from .known_tools import KnownTools
 from .logs import OnLog, log_reader
+from .response_cache import ResponseCache
+from .retries import Retry
 
 __all__ = ["Target", "connect"]
 
@@ -54,11 +57,16 @@ def connect(
     version: str = "0",
     timeout: float = DEFAULT_TIMEOUT,
     max_timeout: float = DEFAULT_MAX_TIMEOUT,
+    reset_on_progress: bool = True,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     headers: Mapping[str, str] | None = None,
     ssl_context: ssl.SSLContext | None = None,
     restart: Restart | None = None,
+    check_results: bool = True,
+    retry: Retry | None = None,
+    trusted: bool = False,
+    cache: bool = False,
     on_elicit: OnElicit | None = None,
     elicit_modes: Iterable[ElicitMode] = ("form",),
     on_sample: OnSample | None = None,
@@ -78,12 +86,21 @@ def connect(
     :param timeout: seconds of silence after which a call fails; progress counts as a sign of life.
     :param max_timeout: seconds after which a call fails in any case. Both are defaults for every
         call; ``math.inf`` switches one off.
+    :param reset_on_progress: whether progress begins ``timeout`` anew.
     :param env, cwd: for a command: its environment (instead of ours) and working directory.
     :param headers: for an address: sent with every request, ``Authorization`` for one.
     :param ssl_context: for an address: instead of one that verifies the server's certificate
         against the authorities that the system trusts.
     :param restart: for a command or a WebSocket: how to start again a server that died, or to
         connect again, once it was there; see :class:`~trio_mcp.Restart`.
+    :param check_results: whether results of tools that were listed are held against their output
+        schemas.
+    :param retry: how often, and when, a call is made again that has not run or only reads; without
+        it, none is. See :class:`~trio_mcp.Retry`.
+    :param trusted: whether what the server says of its tools is believed: that one is read-only or
+        idempotent, so that ``retry`` may make it again.
+    :param cache: whether lists and resources are kept as long as the server says that they are
+        fresh, or until ``client.listen`` hears of a change; at most ``Limits.cache_bytes``.
     :param on_elicit: answers the server's questions to the user: called, and awaited if it is
         async, with an :class:`~trio_mcp.Elicitation`, in the task that waits for the call.
     :param elicit_modes: which questions the server may ask, ``"form"`` (the default), ``"url"`` or
@@ -104,14 +121,16 @@ def connect(
     a callback for is declared to the server, and nothing else is answered.
 
     Raises ``OSError`` if a command cannot be launched or a WebSocket not opened, ``ValueError`` for
-    an address or headers that are none, :class:`~trio_mcp.IncompatibleServer` if the server does
-    not answer discovery within ``Limits.connect`` or speaks no revision of ours, and
-    :class:`~trio_mcp.ConnectionLost` if it ends. What the block raises comes out as it is, never in
-    an exception group. On leaving, calls in flight end with ``ConnectionLost``; a launched server
-    gets its stdin closed, then SIGTERM, then SIGKILL, with its whole process group. Leave the block
-    in the task that entered it: elsewhere it closes too, but raises ``RuntimeError``.
+    an address or headers that are none, or that are for another target,
+    :class:`~trio_mcp.AuthorizationRequired` if the server wants to know who asks,
+    :class:`~trio_mcp.IncompatibleServer` if it does not answer discovery within ``Limits.connect``
+    or speaks no revision of ours, and :class:`~trio_mcp.ConnectionLost` if it ends. What the block
+    raises comes out as it is, never in an exception group. On leaving, calls in flight end with
+    ``ConnectionLost``; a launched server gets its stdin closed, then SIGTERM, then SIGKILL, with
+    its whole process group. Leave the block in the task that entered it: elsewhere it closes too,
+    but raises ``RuntimeError``.
     """
-    timeouts = Timeouts(timeout, max_timeout)
+    timeouts = Timeouts(timeout, max_timeout, reset_on_progress)
     info = Implementation(name, version)
     limits = limits if limits is not None else Limits()
     answers = Answers(on_elicit, elicit_modes, on_sample, sample_tools, on_roots)
@@ -125,10 +144,26 @@ def connect(
             "restart= is for a command and for the address of a WebSocket: nothing else can be "
             "opened again, and over HTTP there is no connection to lose"
         )
-    options = _Options(env, cwd, headers, ssl_context, restart, reader)
+    _check_options(target, headers, ssl_context)
+    tools = KnownTools(limits, check_results=check_results, trusted=trusted)
+    kept = ResponseCache(limits) if cache else None
+    options = _Options(env, cwd, headers, ssl_context, restart, reader, tools, retry, kept)
     return _InOneTask(
         _connected(target, meta, timeouts, limits, answers, guarded(tracing), options)
     )
+
+
+def _check_options(target: Target, headers: object, ssl_context: object) -> None:
+    if headers is not None and not isinstance(headers, Mapping):
+        raise TypeError(f"headers are a mapping of names to values, not {headers!r}")
+    if isinstance(target, str):
+        return
+    for name, option in (("headers", headers), ("ssl_context", ssl_context)):
+        if option is not None:
+            raise ValueError(
+                f"{name} is for an address (http://, https://, ws:// or wss://), and connect was "
+                f"given a {type(target).__name__}"
+            )
 
 
 @attrs.frozen
@@ -141,6 +176,9 @@ class _Options:
     ssl_context: ssl.SSLContext | None
     restart: Restart | None
     on_log: Callable[[dict[str, Any]], str | None] | None
+    tools: KnownTools
+    retry: Retry | None
+    cache: ResponseCache | None
 
 
 @asynccontextmanager
@@ -158,7 +196,17 @@ async def _connected(
     opened = await _open_connection(target, limits, journal, options)
     connection, serve = _supervised(opened, target, limits, journal, options)
     connection.on_log = options.on_log
-    client = Client(connection, meta, limits, timeouts, answers, tracing)
+    client = Client(
+        connection,
+        meta,
+        limits,
+        timeouts,
+        answers,
+        options.tools,
+        tracing,
+        options.retry,
+        options.cache,
+    )
     failure: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:

@@ -15,6 +15,7 @@ from ..runtime.errors import (
     ProtocolViolation,
     ServerError,
 )
+from ..runtime.server_errors import AuthorizationRequired
 from ..transports.calling import CallConnection
 from .client import Client
 
@@ -76,7 +77,7 @@ async def _supported_by(
             f"address, or one of a revision before {VERSION}, which this client does not speak"
         ) from error
     except ServerError as error:
-        if error.code in _NOT_NOW:
+        if isinstance(error, AuthorizationRequired) or error.code in _NOT_NOW:
             raise
         if error.code != ErrorCode.UNSUPPORTED_PROTOCOL_VERSION:
             raise IncompatibleServer(

@@ -71,6 +71,7 @@ class Changes:
         connection: CallConnection,
         wanted: SubscriptionFilter,
         backlog: int,
+        on_change: Callable[[Change], None] | None = None,
     ) -> None:
         """``ask`` asks the server for what is wanted."""
         self.agreed: SubscriptionFilter
@@ -80,6 +81,7 @@ class Changes:
         self._connection = connection
         self._wanted = wanted
         self._backlog = backlog
+        self._on_change = on_change
         self._changes: OrderedDict[Change, None] = OrderedDict()
         self._since: int | None = None  # the connection's restarts, when the server agreed
         self._left = False
@@ -177,6 +179,8 @@ class Changes:
         return change if wanted[change.kind] else None
 
     def _keep(self, change: Change) -> None:
+        if self._on_change is not None:
+            self._on_change(change)
         self._changes[change] = None  # where it is, if it waits already
         while len(self._changes) > self._backlog:
             self._changes.popitem(last=False)

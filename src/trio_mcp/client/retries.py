@@ -1,0 +1,116 @@
+"""Making a call again after it has failed: only where that does no harm, and only if asked for.
+
+The words and the pauses are those of ``stamina``. It is not used, because it measures time by the
+system's clock, and a call by Trio's. Who wants it wraps a call in it, with ``safe_to_repeat``.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import trio
+
+from ..runtime.errors import ConnectionLost, ServerError
+from ..runtime.server_errors import Overloaded, ShuttingDown, safe_to_repeat
+from ..transports.calling import CallConnection
+from .calls import OnProgress, PendingCall
+
+__all__ = ["Retry", "finish_with_retries"]
+
+
+def _attempts(_: Retry, attribute: attrs.Attribute[int], value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{attribute.name} must be a whole number from 1 on, not {value!r}")
+
+
+def _seconds(_: Retry, attribute: attrs.Attribute[float], value: float) -> None:
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{attribute.name} must be a finite number of seconds, not {value!r}")
+
+
+def _factor(_: Retry, attribute: attrs.Attribute[float], value: float) -> None:
+    if not 1 <= value < math.inf:
+        raise ValueError(f"{attribute.name} must be a finite number from 1 on, not {value!r}")
+
+
+@attrs.frozen(kw_only=True)
+class Retry:
+    """How often a call is made, and how long to wait in between. Times are in seconds.
+
+    A call is made again only if it is known that the server has not begun with it, or if it only
+    reads: a list, a resource, a prompt, a completion, discovery; or a tool that a server which is
+    ``trusted`` calls read-only or idempotent. Never after a timeout, and never once the server has
+    asked for input.
+
+    :param attempts: most attempts, the first one included; 1 for none but that.
+    :param timeout: no further attempt is made later than that after the call has begun. The call's
+        ``max_timeout`` holds for all attempts together, with the pauses.
+    :param wait_initial, wait_max, wait_exp_base, wait_jitter: the pause after the ``n``-th attempt
+        is ``wait_initial * wait_exp_base ** (n - 1)``, plus a random part of ``wait_jitter``, at
+        most ``wait_max``. If the server names a pause, it is at least that long; one longer than
+        ``wait_max`` is not waited for.
+
+    Raises ``ValueError`` for what is none of that.
+    """
+
+    attempts: int = attrs.field(default=3, validator=_attempts)
+    timeout: float = attrs.field(default=45.0, validator=_seconds)
+    wait_initial: float = attrs.field(default=0.1, validator=_seconds)
+    wait_max: float = attrs.field(default=5.0, validator=_seconds)
+    wait_jitter: float = attrs.field(default=1.0, validator=_seconds)
+    wait_exp_base: float = attrs.field(default=2.0, validator=_factor)
+
+    def pause_after(
+        self, error: ConnectionLost | ServerError, attempt: int, reads: bool
+    ) -> float | None:
+        """Seconds to wait after this attempt, from 1 on; ``None`` if there is to be no other.
+
+        ``reads`` says that the call does no harm if it is made twice.
+        """
+        safe = safe_to_repeat(error)
+        passing = isinstance(error, (ConnectionLost, Overloaded, ShuttingDown))
+        if attempt >= self.attempts or not (safe or (reads and passing)):
+            return None
+        named = safe if isinstance(safe, float) else 0.0
+        return None if named > self.wait_max else max(named, self._pause(attempt))
+
+    def _pause(self, attempt: int) -> float:
+        try:
+            grown = self.wait_initial * self.wait_exp_base ** (attempt - 1)
+        except OverflowError:
+            return self.wait_max
+        return min(self.wait_max, grown + random.uniform(0, self.wait_jitter))
+
+
+async def finish_with_retries(
+    start: Callable[[PendingCall | None], PendingCall],
+    on_progress: OnProgress | None,
+    retry: Retry,
+    reads: bool,
+    connection: CallConnection,
+) -> dict[str, Any]:
+    """The result of a call, in several attempts. Raises what the last one did.
+
+    :param start: makes an attempt; it is given the one before.
+    """
+    pending = start(None)
+    while True:
+        try:
+            return await pending.finish(on_progress)
+        except (ConnectionLost, ServerError) as error:
+            attempt = pending.call.attempt
+            pause = retry.pause_after(error, attempt, reads) if pending.rounds == 0 else None
+            if (
+                pause is None
+                or connection.gone
+                or trio.current_time() + pause >= pending.last_start(retry.timeout)
+            ):
+                if attempt > 1:
+                    error.add_note(f"This was attempt {attempt}")
+                raise
+        await trio.sleep(pause)
+        pending = start(pending)

@@ -1,0 +1,158 @@
+"""Calls in flight, and their states as they change, for those who show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from tests.peers.scripted import Error, scripted
+from tests.test_http_client import Post
+from tests.test_http_client import scripted as scripted_http
+
+from trio_mcp import CallStatus, CancelSource, ElicitResult, Limits, State
+from trio_mcp.runtime.journal import Subscription
+
+RESULT: dict[str, Any] = {"resultType": "complete", "content": []}
+FORM = {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+def silent(request: dict[str, Any]) -> None:
+    return None
+
+
+def taken(changes: Subscription[CallStatus]) -> list[CallStatus]:
+    return [*changes._waiting]
+
+
+def states(changes: Subscription[CallStatus]) -> list[tuple[str | None, str]]:
+    return [(status.target, status.state.name) for status in taken(changes)]
+
+
+async def test_calls_in_flight_are_listed_with_age_and_cause(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted(silent) as (client, _):
+        assert client.calls() == ()
+        async with client.start_tool("a") as call:
+            await trio.sleep(3)
+            async with client.start_tool("b"):
+                await trio.sleep(2)
+                first, second = client.calls()
+                assert (first.method, first.target, first.state) == (
+                    "tools/call",
+                    "a",
+                    State.RUNNING,
+                )
+                assert first.age == pytest.approx(5)
+                assert second.age == pytest.approx(2)
+                assert first.cause is None
+                assert first.sent
+                call.cancel("enough")
+                first, _ = client.calls()
+                assert first.state is State.CANCELLING
+                assert first.cause is not None
+                assert (first.cause.source, first.cause.reason) == (CancelSource.CALLER, "enough")
+                await call.ended()
+                assert [status.target for status in client.calls()] == ["b"]
+        await trio.testing.wait_all_tasks_blocked()
+        assert client.calls() == ()
+
+
+async def test_cancel_requested_and_stopped_are_told_apart(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted(silent) as (client, _):
+        with client.watch_calls() as changes:
+            async with client.start_tool("a") as call:
+                await trio.testing.wait_all_tasks_blocked()
+                call.cancel()
+                assert states(changes) == [("a", "RUNNING"), ("a", "CANCELLING")]
+                await call.ended()
+            assert states(changes)[2:] == [("a", "CANCELLED")]
+            assert len({status.key for status in taken(changes)}) == 1
+            assert (await anext(changes)).state is State.RUNNING
+        async with client.start_tool("b"):
+            assert len(taken(changes)) == 2  # nobody watches any more
+
+
+async def test_each_way_to_end_is_told_once(autojump_clock: trio.testing.MockClock) -> None:
+    def answer(request: dict[str, Any]) -> Any:
+        name = request["params"].get("name")
+        return {"fine": RESULT, "bad": Error(-32603)}.get(name)
+
+    async with scripted(answer) as (client, script):
+        with client.watch_calls() as changes:
+            await client.call_tool("fine")
+            for name in ("bad", "mute"):
+                with pytest.raises(Exception, match="no"):
+                    await client.call_tool(name, timeout=1)
+            async with client.start_tool("lost") as call:
+                await script.end()
+                await call.ended()
+            told: dict[str | None, list[str]] = {}
+            for target, state in states(changes):
+                told.setdefault(target, []).append(state)
+            assert told == {
+                "fine": ["RUNNING", "COMPLETED"],
+                "bad": ["RUNNING", "FAILED"],
+                "mute": ["RUNNING", "CANCELLING", "CANCELLED"],
+                "lost": ["RUNNING", "FAILED"],
+            }
+
+
+async def test_rounds_are_requests_of_one_call(autojump_clock: trio.testing.MockClock) -> None:
+    def answer(request: dict[str, Any]) -> Any:
+        if request["method"] == "server/discover":
+            return None
+        if "inputResponses" in request["params"]:
+            return RESULT
+        ask = {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": FORM}}
+        return {"resultType": "input_required", "inputRequests": {"q": ask}}
+
+    async with scripted(answer, on_elicit=lambda asked: ElicitResult("decline")) as (client, _):
+        with client.watch_calls() as changes:
+            await client.call_tool("a")
+            one, two, three, four = taken(changes)
+            assert [one.state, two.state, three.state, four.state] == [
+                State.RUNNING,
+                State.RUNNING,
+                State.COMPLETED,
+                State.COMPLETED,
+            ]
+            assert one.key == three.key == two.first_key == four.first_key
+            assert two.key == four.key != one.key
+
+
+async def test_invariant_9_a_watcher_that_does_not_look_loses_the_oldest(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    answer = {"server/discover": None, "tools/call": RESULT}
+    limits = Limits(journal_backlog=3)
+    async with scripted(lambda request: answer[request["method"]], limits=limits) as (client, _):
+        with client.watch_calls() as changes:
+            for name in "abc":
+                await client.call_tool(name)
+            assert states(changes) == [("b", "COMPLETED"), ("c", "RUNNING"), ("c", "COMPLETED")]
+            assert changes.missed == 3
+
+
+async def test_calls_over_http_are_told_too() -> None:
+    async def hold(post: Post) -> None:
+        await post.closed_by_client()
+
+    async with scripted_http(hold) as (client, server):
+        with client.watch_calls() as changes:
+            async with client.start_tool("a") as call:
+                await server.wait_for_calls(1)
+                call.cancel("enough")
+                [status] = client.calls()
+                assert status.state is State.CANCELLING
+                await call.ended()
+            assert states(changes) == [
+                ("a", "RUNNING"),
+                ("a", "CANCELLING"),
+                ("a", "CANCELLED"),
+            ]
+            assert client.calls() == ()

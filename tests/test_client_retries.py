@@ -1,0 +1,405 @@
+"""Calls that are made again: only those that have not run, or that change nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from tests.peers.scripted import DISCOVERED, Error, scripted
+from tests.test_http_client import Post
+from tests.test_http_client import scripted as scripted_http
+
+from trio_mcp import (
+    CallTimeout,
+    Client,
+    ConnectionLost,
+    Context,
+    ElicitResult,
+    InternalError,
+    Overloaded,
+    Retry,
+    Server,
+    ServerError,
+    ShuttingDown,
+    State,
+    connect,
+    safe_to_repeat,
+)
+
+RESULT: dict[str, Any] = {"resultType": "complete", "content": []}
+COMMON: dict[str, Any] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+CALM = Retry(wait_jitter=0)
+
+
+def refusal(code: int, wait: float | None = 1000) -> bytes:
+    data = "" if wait is None else f',"data":{{"retryAfterMs":{wait}}}'
+    return f'{{"code":{code},"message":"later"{data}}}'.encode()
+
+
+class Script:
+    """Answers calls in order: an error as JSON, a result, an ``Error``; and when each call came."""
+
+    def __init__(self, answers: Iterable[Any]) -> None:
+        self.answers = iter(answers)
+        self.at: list[float] = []
+        self.requests: list[dict[str, Any]] = []
+
+    def __call__(self, request: dict[str, Any]) -> Any:
+        if request["method"] == "server/discover":
+            return DISCOVERED
+        self.at.append(trio.current_time())
+        self.requests.append(request)
+        answer = next(self.answers)
+        if isinstance(answer, bytes):
+            return b'{"jsonrpc":"2.0","id":%d,"error":%b}' % (request["id"], answer)
+        return answer
+
+    @property
+    def pauses(self) -> list[float]:
+        return [round(b - a, 3) for a, b in zip(self.at, self.at[1:], strict=False)]
+
+
+@pytest.mark.parametrize("code", [-31002, -31004])
+async def test_what_was_refused_is_made_again_when_the_server_says(
+    code: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    script = Script([refusal(code, 1500), refusal(code, 10), RESULT])
+    async with scripted(script, retry=CALM) as (client, _):
+        await client.call_tool("x", {"a": 1})
+        assert script.pauses == [1.5, 0.2]
+        ids = [request.pop("id") for request in script.requests]
+        assert len({*ids}) == 3
+        for request in script.requests:
+            assert request["params"]["_meta"].pop("progressToken") in ids
+        assert script.requests[0] == script.requests[1] == script.requests[2]
+        records = [*client.journal][1:]
+        assert [record.attempt for record in records] == [1, 2, 3]
+        assert [record.state for record in records] == [
+            State.FAILED,
+            State.FAILED,
+            State.COMPLETED,
+        ]
+        assert "attempt 3" in records[2].describe()
+
+
+@pytest.mark.parametrize(
+    "answer", [refusal(-31002, None), refusal(-31004, None), Error(-32603), Error(-32602)]
+)
+async def test_a_tool_that_may_have_run_is_never_made_again(
+    answer: Any, autojump_clock: trio.testing.MockClock
+) -> None:
+    script = Script([answer, RESULT])
+    async with scripted(script, retry=CALM) as (client, _):
+        with pytest.raises(ServerError):
+            await client.call_tool("x")
+        assert len(script.requests) == 1
+
+
+async def test_without_a_policy_nothing_is_made_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([refusal(-31004)])
+    async with scripted(script) as (client, _):
+        with pytest.raises(Overloaded) as refused:
+            await client.call_tool("x")
+        assert refused.value.retry_after == 1
+
+
+async def test_a_call_may_have_a_policy_of_its_own(autojump_clock: trio.testing.MockClock) -> None:
+    script = Script([refusal(-31004), RESULT, refusal(-31004), RESULT])
+    async with scripted(script, retry=CALM) as (client, _):
+        await client.call_tool("x")
+        with pytest.raises(Overloaded):
+            await client.call_tool("x", retry=Retry(attempts=1))
+    script = Script([refusal(-31004), RESULT])
+    async with scripted(script) as (client, _):
+        await client.call_tool("x", retry=CALM)
+
+
+async def test_the_last_attempts_error_comes_out(autojump_clock: trio.testing.MockClock) -> None:
+    script = Script([refusal(-31004, 0), refusal(-31004, 0), refusal(-31002, 0)])
+    async with scripted(script, retry=CALM) as (client, _):
+        with pytest.raises(ShuttingDown) as refused:
+            await client.call_tool("x")
+        assert refused.value.__notes__ == ["This was attempt 3"]
+        assert script.pauses == [0.1, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("retry", "options"),
+    [
+        (Retry(wait_jitter=0, wait_max=20), {"max_timeout": 10}),
+        (Retry(wait_jitter=0, wait_max=20, timeout=10), {}),
+        (Retry(wait_jitter=0, wait_max=9), {}),
+    ],
+    ids=["max_timeout", "timeout", "wait_max"],
+)
+async def test_a_pause_that_is_too_long_is_not_waited_for(
+    retry: Retry, options: dict[str, Any], autojump_clock: trio.testing.MockClock
+) -> None:
+    script = Script([refusal(-31004, 4000), refusal(-31004, 10_000)])
+    async with scripted(script, retry=retry) as (client, _):
+        began = trio.current_time()
+        with pytest.raises(Overloaded) as refused:
+            await client.call_tool("x", **options)
+        assert refused.value.retry_after == 10
+        assert trio.current_time() - began == pytest.approx(4)
+
+
+async def test_all_attempts_have_one_total_time(autojump_clock: trio.testing.MockClock) -> None:
+    script = Script([refusal(-31004, 4000), None])
+    async with scripted(script, retry=CALM) as (client, _):
+        began = trio.current_time()
+        with pytest.raises(CallTimeout, match="max_timeout=10") as late:
+            await client.call_tool("x", max_timeout=10)
+        assert trio.current_time() - began == pytest.approx(10)
+        assert late.value.elapsed == pytest.approx(10)
+
+
+async def test_a_timeout_is_the_end_whatever_the_policy(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([None])
+    async with scripted(script, retry=CALM) as (client, _):
+        with pytest.raises(CallTimeout, match="timeout=3"):
+            await client.read_resource("a://b", timeout=3)
+        assert len(script.requests) == 1
+
+
+async def test_a_pause_can_be_cancelled(autojump_clock: trio.testing.MockClock) -> None:
+    script = Script([refusal(-31004, 4000)])
+    async with scripted(script, retry=CALM) as (client, _):
+        with trio.move_on_after(1) as scope:
+            await client.call_tool("x")
+        assert scope.cancelled_caught
+        assert client.calls() == ()
+
+
+async def test_a_lost_channel_is_not_tried_again(autojump_clock: trio.testing.MockClock) -> None:
+    async with scripted(Script([None]), retry=CALM) as (client, script):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(script.end)
+            began = trio.current_time()
+            with pytest.raises(ConnectionLost):
+                await client.read_resource("a://b")
+        with pytest.raises(ConnectionLost):
+            await client.call_tool("x")
+        assert trio.current_time() == began
+
+
+async def test_a_call_that_was_asked_for_input_is_not_made_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Its first round has run, and the user was asked."""
+    form = {"type": "object", "properties": {"a": {"type": "string"}}}
+    ask = {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": form}}
+    asks = {"resultType": "input_required", "inputRequests": {"q": ask}}
+    script = Script([asks, refusal(-31004), asks, refusal(-31004)])
+    options: dict[str, Any] = {"on_elicit": lambda asked: ElicitResult("decline")}
+    async with scripted(script, retry=CALM, **options) as (client, _):
+        with pytest.raises(Overloaded) as refused:
+            await client.call_tool("x")
+        assert not refused.value.refused
+        assert safe_to_repeat(refused.value) is False
+        with pytest.raises(Overloaded):
+            await client.read_resource("a://b")
+        assert len(script.requests) == 4
+
+
+# Over HTTP, where a lost answer is no lost connection ---------------------------------------------
+
+READS: dict[str, tuple[Callable[[Client], Any], dict[str, Any]]] = {
+    "tools/list": (lambda client: client.tools_page(), {**COMMON, "tools": []}),
+    "prompts/list": (lambda client: client.prompts_page(), {**COMMON, "prompts": []}),
+    "resources/list": (lambda client: client.resources_page(), {**COMMON, "resources": []}),
+    "resources/templates/list": (
+        lambda client: client.templates_page(),
+        {**COMMON, "resourceTemplates": []},
+    ),
+    "resources/read": (lambda client: client.read_resource("a://b"), {**COMMON, "contents": []}),
+    "prompts/get": (
+        lambda client: client.get_prompt("x"),
+        {"resultType": "complete", "messages": []},
+    ),
+    "completion/complete": (
+        lambda client: client.complete(prompt="x", argument="a", value=""),
+        {"resultType": "complete", "completion": {"values": []}},
+    ),
+}
+QUICK = Retry(wait_initial=0, wait_jitter=0)
+
+
+def drops(first: int, method: str, result: dict[str, Any]) -> Callable[[Post], Any]:
+    """Closes the connection instead of answering, so many times."""
+    left = [first]
+
+    async def answer(post: Post) -> None:
+        if post.method == method and left[0]:
+            left[0] -= 1
+            await post.stream.aclose()
+        else:
+            await post.answer(post.result(result))
+
+    return answer
+
+
+@pytest.mark.parametrize("method", READS)
+async def test_what_only_reads_is_made_again_after_a_loss(method: str) -> None:
+    ask, result = READS[method]
+    async with scripted_http(drops(2, method, result), retry=QUICK) as (client, server):
+        await ask(client)
+        asked = [post.body["id"] for post in server.posts if post.method == method]
+        assert len({*asked}) == len(asked) == 3
+
+
+async def test_a_tool_whose_answer_is_lost_ran_once() -> None:
+    async with scripted_http(drops(1, "tools/call", RESULT), retry=QUICK) as (client, server):
+        with pytest.raises(ConnectionLost) as lost:
+            await client.call_tool("x")
+        assert lost.value.sent
+        assert len(server.calls()) == 1
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+@pytest.mark.parametrize(
+    ("annotations", "believed"),
+    [
+        ({"readOnlyHint": True}, True),
+        ({"idempotentHint": True}, True),
+        ({"readOnlyHint": False, "idempotentHint": False}, False),
+        ({"destructiveHint": False}, False),
+        (None, False),
+    ],
+)
+async def test_hints_of_a_tool_count_if_the_server_is_trusted(
+    trusted: bool, annotations: Any, believed: bool
+) -> None:
+    tool = {"name": "x", "inputSchema": {"type": "object"}}
+    if annotations is not None:
+        tool["annotations"] = annotations
+    drop = drops(1, "tools/call", RESULT)
+
+    async def answer(post: Post) -> None:
+        if post.method == "tools/list":
+            await post.answer(post.result({**COMMON, "tools": [tool]}))
+        else:
+            await drop(post)
+
+    async with scripted_http(answer, retry=QUICK, trusted=trusted) as (client, server):
+        await client.tools_page()
+        if trusted and believed:
+            await client.call_tool("x")
+            assert len(server.calls()) == 2
+        else:
+            with pytest.raises(ConnectionLost):
+                await client.call_tool("x")
+            assert len(server.calls()) == 1
+
+
+async def test_a_server_that_is_not_there_yet_is_tried_again() -> None:
+    async with scripted_http(drops(0, "", RESULT)) as (client, server):
+        connection: Any = client._connection
+        there = connection._url
+        connection._url = there.copy_with(port=1)
+        with client.watch_calls() as changes:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(appear, changes, connection, there)
+                await client.call_tool("x", retry=QUICK)
+            nursery.cancel_scope.cancel()
+        assert len(server.calls()) == 1
+        first, second = [*client.journal][-2:]
+        assert (first.started_at, first.attempt, second.attempt) == (None, 1, 2)
+
+
+async def appear(changes: Any, connection: Any, there: Any) -> None:
+    """Once a call has failed, the server is there."""
+    async for status in changes:
+        if status.state is State.FAILED:
+            connection._url = there
+            return
+
+
+# Idempotency keys ---------------------------------------------------------------------------------
+
+
+async def test_an_idempotency_key_is_the_same_in_every_attempt(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([refusal(-31004), RESULT, RESULT, None])
+    async with scripted(script, retry=CALM) as (client, _):
+        await client.call_tool("x", idempotency_key="k-1")
+        await client.call_tool("x")
+        async with client.start_tool("x", idempotency_key="k-2"):
+            await trio.testing.wait_all_tasks_blocked()
+    keys = [
+        request["params"]["_meta"].get("trio-mcp/idempotencyKey") for request in script.requests
+    ]
+    assert keys == ["k-1", "k-1", None, "k-2"]
+
+
+async def test_a_handler_reads_the_idempotency_key() -> None:
+    server = Server("shop", version="1")
+
+    @server.tool
+    async def pay(ctx: Context) -> str:
+        return str(ctx.meta.get("trio-mcp/idempotencyKey"))
+
+    async with connect(server) as client:
+        assert (await client.call_tool("pay", idempotency_key="k-1")).text == "k-1"
+        for key in ("", 7):
+            with pytest.raises(ValueError, match="idempotency_key"):
+                await client.call_tool("pay", idempotency_key=key)  # type: ignore[arg-type]
+
+
+# The policy ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attempts": 0},
+        {"attempts": 2.5},
+        {"attempts": True},
+        {"wait_initial": -1},
+        {"wait_max": float("inf")},
+        {"timeout": float("nan")},
+        {"wait_jitter": -1},
+        {"wait_exp_base": 0.5},
+    ],
+)
+def test_policies_that_make_no_sense(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Retry(**options)
+
+
+def test_pauses_grow_with_jitter_and_within_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random, "uniform", lambda low, high: high)
+    lost = ConnectionLost("gone")
+    retry = Retry(attempts=5000, wait_initial=0.5, wait_jitter=0.25, wait_max=3)
+    pauses = [retry.pause_after(lost, attempt, False) for attempt in (1, 2, 3, 4, 4000)]
+    assert pauses == [0.75, 1.25, 2.25, 3, 3]
+    assert retry.pause_after(lost, 5000, False) is None
+
+
+def test_only_what_passes_is_worth_another_attempt() -> None:
+    retry = Retry()
+    assert retry.pause_after(ConnectionLost("gone", sent=True), 1, True) is not None
+    assert retry.pause_after(ConnectionLost("gone", sent=True), 1, False) is None
+    assert retry.pause_after(InternalError(-32603, "no"), 1, True) is None
+
+
+async def test_stamina_makes_a_call_again_where_that_is_safe(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    stamina = pytest.importorskip("stamina")
+    script = Script([refusal(-31004, 1500), RESULT, refusal(-31004, None)])
+    async with scripted(script) as (client, _):
+        caller = stamina.AsyncRetryingCaller(attempts=3).on(safe_to_repeat)
+        await caller(client.call_tool, "x")
+        assert script.pauses == [1.5]
+        with pytest.raises(Overloaded):
+            await caller(client.call_tool, "x")
