@@ -414,6 +414,11 @@ class Client:
 
     # Inside ---------------------------------------------------------------------------------------
 
+    def _forget(self) -> None:
+        """The server was restarted: what was known of it may have changed, unheard."""
+        self._tools.clear()
+        self.cache_clear()
+
     def _over(self, connection: CallConnection) -> Client:
         """The same client, over another connection."""
         return Client(

@@ -254,6 +254,7 @@ async def _find_out_again(client: Client, limit: float, connection: CallConnecti
     """What a restarted server is and can do. Raises what :func:`.discovery.find_out` raises."""
     anew = client._over(connection)
     await find_out(anew, connection, limit)
+    client._forget()
     client.discovered, client.server_info = anew.discovered, anew.server_info
 
 

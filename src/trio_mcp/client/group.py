@@ -22,6 +22,7 @@ from .client import Client
 from .connecting import Target, connect
 from .members import GroupCall, Member, MemberState
 from .naming import NAME_LENGTH, GroupTools, Naming
+from .retries import Retry
 
 __all__ = ["ClientGroup", "MemberTarget", "Require"]
 
@@ -290,8 +291,11 @@ class ClientGroup:
         *,
         timeout: float | None = None,
         max_timeout: float | None = None,
+        reset_on_progress: bool | None = None,
         on_progress: OnProgress | None = None,
         trace: TraceContext | None = None,
+        retry: Retry | None = None,
+        idempotency_key: str | None = None,
     ) -> CallToolResult:
         """Call a tool of a member, ``"shop.order_book"``: :meth:`.client.Client.call_tool`.
 
@@ -304,8 +308,11 @@ class ClientGroup:
             arguments,
             timeout=timeout,
             max_timeout=max_timeout,
+            reset_on_progress=reset_on_progress,
             on_progress=on_progress,
             trace=trace,
+            retry=retry,
+            idempotency_key=idempotency_key,
         )
 
     def start_tool(
@@ -315,12 +322,20 @@ class ClientGroup:
         *,
         timeout: float | None = None,
         max_timeout: float | None = None,
+        reset_on_progress: bool | None = None,
         trace: TraceContext | None = None,
+        idempotency_key: str | None = None,
     ) -> AbstractAsyncContextManager[ToolCall]:
         """Start a tool of a member and get a handle: :meth:`.client.Client.start_tool`."""
         client, tool = self._tool(name)
         return client.start_tool(
-            tool, arguments, timeout=timeout, max_timeout=max_timeout, trace=trace
+            tool,
+            arguments,
+            timeout=timeout,
+            max_timeout=max_timeout,
+            reset_on_progress=reset_on_progress,
+            trace=trace,
+            idempotency_key=idempotency_key,
         )
 
     def _tool(self, name: str) -> tuple[Client, str]:

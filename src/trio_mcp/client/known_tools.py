@@ -54,6 +54,10 @@ class KnownTools:
     def __len__(self) -> int:
         return len(self._tools)
 
+    def clear(self) -> None:
+        """It is another server now."""
+        self._tools.clear()
+
     def learn(self, tools: list[Tool]) -> None:
         """From a page of the server's list, which may say something new of known ones."""
         for tool in tools:
