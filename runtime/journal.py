@@ -183,6 +183,7 @@ class Journal:
 
     @property
     def watched(self) -> bool:
+        """Whether anybody is told of the states of calls."""
         return bool(self._watchers)
 
     def tell(self, status: CallStatus) -> None:

@@ -76,6 +76,7 @@ class UnsupportedVersion(ServerError):
 
     @property
     def supported(self) -> tuple[str, ...]:
+        """The revisions that the server names, maybe none."""
         named = self.data.get("supported") if isinstance(self.data, dict) else None
         if not isinstance(named, list):
             return ()

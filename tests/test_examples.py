@@ -37,7 +37,7 @@ given up: True
     "authentication.py": """\
 'Emma' for ada
 bob may only read here.
-ServerError Unauthorized (code -31005)
+AuthorizationRequired Unauthorized (code -31005)
 ['ada', 'bob']
 """,
     "cancellation.py": """\
@@ -86,6 +86,13 @@ SELECT 1 in us
 proxy: query to region None
 SELECT 2 in eu
 """,
+    "group.py": """\
+WARNING 'files' of the group failed: …
+shop: connected…
+echo: connected…
+…
+cause: the user pressed stop
+…""",
     "lists.py": """\
 ['feed_ant', 'feed_bee', 'feed_cat', 'feed_dog', 'feed_eel', 'feed_fox', 'feed_gnu']
 ['feed_ant', 'feed_bee', 'feed_cat'] fresh for 60 s

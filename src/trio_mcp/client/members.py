@@ -18,6 +18,8 @@ __all__ = ["GroupCall", "Member", "MemberState"]
 
 
 class MemberState(Enum):
+    """How a member of a group stands."""
+
     CONNECTING = "connecting"
     CONNECTED = "connected"
     RESTARTING = "restarting"
@@ -67,6 +69,7 @@ class Member:
 
     @property
     def state(self) -> MemberState:
+        """How it stands now."""
         if self.over.is_set():
             return MemberState.FAILED if self._error is not None else MemberState.CLOSED
         if self._leaving:
