@@ -209,7 +209,8 @@ class PendingCall:
 
     def _expiries(self) -> tuple[float, float]:
         timeouts = self._timeouts
-        idle_at = self.call.heard_at + timeouts.idle if self._asked is None else math.inf
+        waits = self._asked is not None or self.call.asking  # it does, for us
+        idle_at = math.inf if waits else self.call.heard_at + timeouts.idle
         return idle_at, self._began_at + timeouts.total
 
     def _time_out(self, limit: Limit) -> CallTimeout:

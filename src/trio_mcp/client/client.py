@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from ..runtime.call import Call
-from ..runtime.eras.revision_2026_07_28 import VERSION
 from ..runtime.journal import Journal, printable
 from ..runtime.limits import Limits
 from ..runtime.models.base import META_SERVER_INFO, Implementation
@@ -30,8 +29,8 @@ from ..runtime.models.resources import (
 from ..runtime.models.tools import CallToolResult, ListToolsResult, Tool
 from ..runtime.tracing import GuardedTracing, TraceContext, TracedRequest, trace_id_of
 from ..transports.calling import CallConnection
-from .answers import Answers
 from .calls import OnProgress, PendingCall, Timeouts, ToolCall, read_result
+from .eras.base import ClientEra
 from .pages import Pages
 from .subscriptions import Changes, wanted_changes
 
@@ -65,21 +64,24 @@ class Client:
     def __init__(
         self,
         connection: CallConnection,
-        meta: Mapping[str, Any],
+        era: ClientEra,
         limits: Limits,
         timeouts: Timeouts,
-        answers: Answers,
         tracing: GuardedTracing | None = None,
     ) -> None:
-        """``meta`` is sent with every request."""
         self.server_info: Implementation | None = None
         self.discovered: DiscoverResult
-        self._connection = connection
         self._limits = limits
         self._timeouts = timeouts
-        self._answers = answers
-        self._meta = meta
         self._tracing = tracing
+        self._speak(era, connection)
+
+    def _speak(self, era: ClientEra, connection: CallConnection) -> None:
+        """From now on, speak like this."""
+        self._connection = connection
+        self._era = era
+        self._meta = era.meta
+        self._answers = era.answers
 
     # Tools ----------------------------------------------------------------------------------------
 
@@ -259,7 +261,7 @@ class Client:
         wanted = wanted_changes(tools, prompts, resources_list, resources)
         seconds = self._timeouts.idle if timeout is None else timeout
         timeouts = Timeouts(seconds, seconds)
-        call = self._open("subscriptions/listen", {"notifications": unstructure(wanted)})
+        call = self._era.listen(self._open, wanted)
         pending = PendingCall(self._connection, call, timeouts, self._limits)
         changes = Changes(pending, wanted, self._limits.changes_backlog)
         try:
@@ -273,14 +275,26 @@ class Client:
     async def discover(
         self, *, timeout: float | None = None, max_timeout: float | None = None
     ) -> DiscoverResult:
-        """Ask the server again what it is and can do (specification: *Discovery*)."""
+        """Ask the server again what it is and can do (specification: *Discovery*). A server of an
+        earlier revision says it once, in the beginning, and is not asked again."""
         timeouts = self._timeouts.but(timeout, max_timeout)
-        discovered = await self._ask("server/discover", {}, DiscoverResult, timeouts)
+        return self._learn(
+            await self._era.discover(
+                lambda: self._ask("server/discover", {}, DiscoverResult, timeouts)
+            )
+        )
+
+    def _learn(self, discovered: DiscoverResult) -> DiscoverResult:
         self.discovered = discovered
         info = (discovered.meta or {}).get(META_SERVER_INFO)
         if info is not None:
             self.server_info = read_result(Implementation, info, "server/discover serverInfo")
         return discovered
+
+    @property
+    def protocol_version(self) -> str:
+        """The revision of the protocol that is spoken with this server."""
+        return self._era.version
 
     @property
     def journal(self) -> Journal:
@@ -386,7 +400,7 @@ class Client:
             target=printable(target[:clip]) if target is not None else None,
             request_id=None,
             connection=self._connection.label,
-            protocol_version=VERSION,
+            protocol_version=self._era.version,
             meta={},
             trace=trace,
         )

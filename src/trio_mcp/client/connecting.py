@@ -14,7 +14,6 @@ from typing import Any, Final, TypeAlias, TypeGuard
 import attrs
 import trio
 
-from ..runtime.eras.revision_2026_07_28 import client_meta
 from ..runtime.groups import leaf_of
 from ..runtime.journal import Journal
 from ..runtime.limits import Limits
@@ -31,6 +30,8 @@ from .answers import Answers, ElicitMode, OnElicit, OnRoots, OnSample
 from .calls import Timeouts
 from .client import Client
 from .discovery import find_out
+from .eras.earlier import Earlier
+from .eras.revision_2026_07_28 import ClientRevision20260728
 from .logs import OnLog, log_reader
 
 __all__ = ["Target", "connect"]
@@ -101,7 +102,7 @@ def connect(
 
     Raises ``OSError`` if a command cannot be launched or a WebSocket not opened, ``ValueError`` for
     an address or headers that are none, :class:`~trio_mcp.IncompatibleServer` if the server does
-    not answer discovery within ``Limits.connect`` or speaks no revision of ours, and
+    not answer within ``Limits.connect`` or speaks no revision of ours, and
     :class:`~trio_mcp.ConnectionLost` if it ends. What the block raises comes out as it is, never in
     an exception group. On leaving, calls in flight end with ``ConnectionLost``; a launched server
     gets its stdin closed, then SIGTERM, then SIGKILL, with its whole process group. Leave the block
@@ -114,12 +115,19 @@ def connect(
     if on_log is None and log_level is not None:
         raise ValueError("log_level needs on_log, which takes the messages")
     level = check_level(log_level or "info") if on_log is not None else None
-    meta = client_meta(info, answers.capabilities, level)
     reader = log_reader(on_log) if on_log is not None else None
+    said = _Said(info, answers, level)
     options = _Options(env, cwd, headers, ssl_context, reader)
-    return _InOneTask(
-        _connected(target, meta, timeouts, limits, answers, guarded(tracing), options)
-    )
+    return _InOneTask(_connected(target, said, timeouts, limits, guarded(tracing), options))
+
+
+@attrs.frozen
+class _Said:
+    """What a server is told of this client, in whatever way."""
+
+    info: Implementation
+    answers: Answers
+    level: LoggingLevel | None
 
 
 @attrs.frozen
@@ -136,10 +144,9 @@ class _Options:
 @asynccontextmanager
 async def _connected(
     target: Target,
-    meta: Mapping[str, Any],
+    said: _Said,
     timeouts: Timeouts,
     limits: Limits,
-    answers: Answers,
     tracing: GuardedTracing | None,
     options: _Options,
 ) -> AsyncGenerator[Client, None]:
@@ -147,7 +154,9 @@ async def _connected(
     # Outside of the nursery, which would put what this raises into a group.
     connection, serve = await _open_connection(target, limits, journal, options)
     connection.on_log = options.on_log
-    client = Client(connection, meta, limits, timeouts, answers, tracing)
+    era = ClientRevision20260728(said.info, said.answers, said.level)
+    client = Client(connection, era, limits, timeouts, tracing)
+    opened = [connection]
     failure: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -155,14 +164,18 @@ async def _connected(
                 nursery.start_soon(connection.run)
                 if serve is not None:
                     await nursery.start(serve)
-                await find_out(client, connection, limits.connect)
+                earlier = Earlier(
+                    said.info, said.answers, said.level, options.on_log, limits, nursery
+                )
+                await find_out(client, connection, earlier, opened, limits)
                 yield client
             except BaseException as raised:
                 failure = raised
-            try:
-                await connection.close()
-            except BaseException as raised:  # Ctrl-C, for one
-                failure = failure if failure is not None else raised
+            for one in reversed(opened):
+                try:
+                    await one.close()
+                except BaseException as raised:  # Ctrl-C, for one
+                    failure = failure if failure is not None else raised
             nursery.cancel_scope.cancel("the client was closed")
     except BaseExceptionGroup as group:  # a Ctrl-C that struck in one of our tasks
         failure = failure if isinstance(failure, Exception) else leaf_of(group)
