@@ -307,6 +307,8 @@ class ClientConnection(Unasked):
         self._lost = why
         for call in list(self._calls.values()):
             call.lost(self._loss(why, sent=call.sent))
+        if self.session is not None:
+            self.session.lost()
 
     def _loss(self, why: str, *, sent: bool) -> ConnectionLost:
         process = self.process

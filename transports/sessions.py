@@ -33,3 +33,7 @@ class Session(Protocol):
 
     def deaf(self, why: str) -> None:
         """From now on the server cannot tell of changes. Never waits."""
+
+    def lost(self) -> None:
+        """The connection or the session has ended: nothing can be answered any more. Never
+        waits."""

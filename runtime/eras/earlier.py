@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..errors import ErrorCode, IncompatibleServer, ProtocolError
 from ..jsonrpc import Request
-from ..models.base import META_SERVER_INFO, ClientCapabilities, Implementation
+from ..models.base import META_SERVER_INFO, ClientCapabilities, Implementation, JSONObject
 from ..models.converter import ModelError, structure, unstructure
 from ..models.discovery import DiscoverResult
 from ..models.elicitation import ElicitRequestFormParams, ElicitRequestURLParams
@@ -25,6 +25,7 @@ __all__ = [
     "discovered_from",
     "initialize_params",
     "read_question",
+    "write_answer",
 ]
 
 VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -82,3 +83,18 @@ def read_question(request: Request) -> InputRequest:
     if request.method == "roots/list":
         return ListRootsRequest()
     raise ProtocolError(ErrorCode.METHOD_NOT_FOUND, "Method not found")
+
+
+def write_answer(version: str, method: str, answer: JSONObject) -> JSONObject:
+    """An answer to such a question in the words of this revision.
+
+    Raises :class:`~..errors.ProtocolError` for what it has no words for.
+    """
+    content = answer.get("content")
+    if method != "sampling/createMessage" or version == LATEST or type(content) is not list:
+        return answer
+    if len(content) != 1:
+        raise ProtocolError(
+            ErrorCode.INTERNAL_ERROR, f"a message has one content block in revision {version}"
+        )
+    return {**answer, "content": content[0]}

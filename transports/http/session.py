@@ -64,6 +64,7 @@ class HttpSessionConnection(HttpClientConnection):
         self._over: str | None = None
         self._by_id: dict[int, _Post] = {}
         self._saying = 0
+        self._answering = 0  # of them, answers
         self._said = trio.Event()
         self._settled = trio.Event()
         self._grace = trio.CancelScope()
@@ -73,7 +74,7 @@ class HttpSessionConnection(HttpClientConnection):
     async def begin(self, frame: bytes) -> None:
         """Say that the session is agreed on, wait until the server has taken it, and ask for the
         stream of what belongs to no call. Raises :class:`ConnectionLost`."""
-        with trio.move_on_after(self._limits.stall):
+        with trio.move_on_after(self._limits.connect):
             await self._post_alone(frame)
         if self._over is not None:
             raise ConnectionLost(self._over, sent=True)
@@ -81,8 +82,10 @@ class HttpSessionConnection(HttpClientConnection):
             self._nursery.start_soon(self._listen)
 
     async def hears_changes(self) -> None:
-        """Wait until the stream of what belongs to no call is there, or known not to be."""
-        await self._settled.wait()
+        """Wait until the stream of what belongs to no call is there, or known not to be. Some
+        servers show only with its first event that it is there: for ``Limits.probe`` seconds."""
+        with trio.move_on_after(self._limits.probe):
+            await self._settled.wait()
 
     async def _last_words(self) -> None:
         """What is on its way goes out, and the session is ended: in the bounds of closing."""
@@ -109,6 +112,7 @@ class HttpSessionConnection(HttpClientConnection):
             for post in [*self._calls.values()]:
                 post.call.lost(ConnectionLost(self._over, sent=post.call.sent))
                 post.scope.cancel("the session is over")
+            self._talk.lost()
 
     # Calls ----------------------------------------------------------------------------------------
 
@@ -199,10 +203,17 @@ class HttpSessionConnection(HttpClientConnection):
 
     def say(self, frame: bytes) -> None:
         """Post a message that is no request. Never waits; one too many is dropped."""
-        if self._saying >= self._limits.session_posts:
+        if self._answering >= self._limits.session_posts:
             self._violation("more questions than it takes answers")
-        elif self._over is None and not self._closed:
-            self._say(self._post_alone, frame)
+        elif self._over is None and not self._closed and self._nursery is not None:
+            self._answering += 1
+            self._say(self._post_answer, frame)
+
+    async def _post_answer(self, frame: bytes) -> None:
+        try:
+            await self._post_alone(frame)
+        finally:
+            self._answering -= 1
 
     def _say(self, task: Callable[..., Awaitable[None]], *args: Any) -> None:
         if self._nursery is not None:
@@ -361,6 +372,9 @@ class HttpSessionConnection(HttpClientConnection):
                 self._end_session()
             media_type = media_type_of(response.headers.get("content-type", ""))
             if status != 200 or media_type != _EVENTS:
+                if post is not None and 400 <= status < 500:
+                    why = "the event stream ended without a response, and does not go on"
+                    post.call.lost(ConnectionLost(f"{why} (HTTP {status})", sent=True))
                 return False
             if post is None:
                 self._settled.set()

@@ -86,7 +86,9 @@ class Earlier:
         The call must not be cancelled (specification: *Cancellation*): close the connection.
         """
         self.connection = connection.in_session(self)
-        self._questions = Questions(self.connection, self._asked_for, self._limits, self._nursery)
+        self._questions = Questions(
+            self.connection, self._asked_for, self._limits, self._nursery, lambda: self.version
+        )
         if self.connection is not connection:
             self._nursery.start_soon(self.connection.run)
         params = initialize_params(self._info, self._asked_for.capabilities)
@@ -173,16 +175,26 @@ class Earlier:
 
     async def _unsubscribe(self, uris: list[str]) -> None:
         """Nobody waits for it: what fails is the server's."""
+        answers = True
         for uri in uris:
             async with self._turn:
                 self._subscribed[uri] -= 1
                 if self._subscribed[uri]:
                     continue
                 del self._subscribed[uri]
-                try:
-                    await self._ask("resources/unsubscribe", {"uri": uri}, self._bounded())
-                except TrioMcpError as error:
-                    logger.debug("a subscription was not ended in order: %s", error)
+                if answers:
+                    answers = await self._unsubscribe_from(uri)
+
+    async def _unsubscribe_from(self, uri: str) -> bool:
+        """Whether the server answers."""
+        try:
+            await self._ask("resources/unsubscribe", {"uri": uri}, self._bounded())
+        except ServerError as error:
+            logger.info("a subscription was not ended in order: %s", error)
+        except TrioMcpError as error:
+            logger.debug("the end of a subscription was not answered: %s", error)
+            return False
+        return True
 
     def _bounded(self) -> Timeouts:
         return Timeouts(self._limits.connect, self._limits.connect)
@@ -216,6 +228,9 @@ class Earlier:
     def call_ended(self, call: Call) -> None:
         if call.state is State.CANCELLED:
             self._questions.call_cancelled(call)
+
+    def lost(self) -> None:
+        self._questions.drop()
 
     def deaf(self, why: str) -> None:
         for call in [*self._listening]:

@@ -8,12 +8,13 @@ not count as silent meanwhile.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import attrs
 import trio
 
 from ...runtime.call import Call
-from ...runtime.eras.earlier import read_question
+from ...runtime.eras.earlier import read_question, write_answer
 from ...runtime.errors import ErrorCode, ProtocolError, ProtocolViolation
 from ...runtime.jsonrpc import Request, encode_error, encode_result, id_key
 from ...runtime.limits import Limits
@@ -35,7 +36,8 @@ class _Question:
 
 class Questions:
     """What a server has asked, and who is about to answer it. ``nursery`` is where callbacks run;
-    what they raise does not come out there."""
+    what they raise does not come out there.
+    ``version`` tells the revision that is spoken."""
 
     def __init__(
         self,
@@ -43,8 +45,10 @@ class Questions:
         answers: Answers,
         limits: Limits,
         nursery: trio.Nursery,
+        version: Callable[[], str],
     ) -> None:
         self._connection = connection
+        self._version = version
         self._answers = answers
         self._limits = limits
         self._nursery = nursery
@@ -89,6 +93,11 @@ class Questions:
             if question.call is call:
                 question.scope.cancel("the call that it belongs to was cancelled")
 
+    def drop(self) -> None:
+        """Nobody waits for any answer any more."""
+        for question in self._open.values():
+            question.scope.cancel("the session has ended")
+
     def _ask(self, request: Request) -> Ask:
         """What asks the callback. Raises :class:`ProtocolError` if there is none to ask."""
         question = read_question(request)
@@ -104,7 +113,8 @@ class Questions:
         frame: bytes | None = None
         try:
             with question.scope:
-                frame = self._framed(encode_result(request.id, await ask()))
+                answer = write_answer(self._version(), request.method, await ask())
+                frame = self._framed(encode_result(request.id, answer))
         except ProtocolError as error:  # how a callback refuses in its own words
             frame = encode_error(request.id, error)
         except Exception:
