@@ -176,7 +176,10 @@ def _read(client: Client, asked: Call) -> _Refusal | None:
     if asked.state is State.RUNNING:
         return _Refusal(None)
     try:
-        discovered = read_result(DiscoverResult, asked.result(), asked.method)
+        result = asked.result()
+        if "supportedVersions" not in result:
+            return _Refusal(None)  # from a server that answers what it does not know
+        discovered = read_result(DiscoverResult, result, asked.method)
         error: ServerError | None = None
         supported = tuple(discovered.supported_versions)
         if VERSION in supported:
