@@ -24,7 +24,7 @@ import trio
 from ...runtime.call import Call
 from ...runtime.errors import ConnectionLost, ProtocolError, ProtocolViolation
 from ...runtime.journal import Journal
-from ...runtime.jsonrpc import Notification, Request, Response, encode_notification, parse
+from ...runtime.jsonrpc import Request, Response, encode_notification, parse
 from ...runtime.lifecycle import CancelSource, State
 from ...runtime.limits import Limits
 from ..sessions import Session
@@ -38,6 +38,7 @@ __all__ = ["HttpSessionConnection"]
 logger = logging.getLogger("trio_mcp.connection")
 
 _EVENTS: Final = "text/event-stream"
+_SHORTEST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 60
 """Times ``Limits.session_pause`` that a server may want a client to wait."""
 _DRAINED: Final = 64 * 1024
@@ -386,7 +387,7 @@ class HttpSessionConnection(HttpClientConnection):
     def _pause(self, reader: EventReader, tries: int) -> float:
         pause = self._limits.session_pause
         if reader.retry is not None:
-            return min(reader.retry / 1000, _LONGEST_PAUSE * pause)
+            return min(max(reader.retry / 1000, _SHORTEST_PAUSE * pause), _LONGEST_PAUSE * pause)
         return pause * max(tries, 1)
 
     def _on_loose_event(self, event: bytes) -> None:
@@ -398,16 +399,24 @@ class HttpSessionConnection(HttpClientConnection):
             return
         if isinstance(message, Request):
             self._on_request(message, None)
-        elif isinstance(message, Notification):
-            if message.method == "notifications/progress":
-                token = message.params.get("progressToken")
-                about = self._by_id.get(token) if type(token) is int else None
-                if about is not None:
-                    super()._on_progress(about, message.params)
-            else:
-                self._on_told(self._talk, message.method, message.params)
+        elif isinstance(message, Response):
+            self._on_loose_answer(message)
+        elif message.method == "notifications/progress":
+            token = message.params.get("progressToken")
+            about = self._by_id.get(token) if type(token) is int else None
+            if about is not None:
+                super()._on_progress(about, message.params)
         else:
-            self._violation("an answer on a stream that belongs to no call")
+            self._on_told(self._talk, message.method, message.params)
+
+    def _on_loose_answer(self, response: Response) -> None:
+        """Servers mix up their streams: a call that broke off may be answered here."""
+        post = self._by_id.get(response.id) if type(response.id) is int else None
+        if post is None or not post.call.sent:
+            self._violation("an answer to an unknown request")
+            return
+        self._answered(post.call, response)
+        post.scope.deadline = trio.current_time() + self._limits.http_trailing
 
 
 def _header_of(last_id: bytes, longest: int) -> str | None:
