@@ -200,7 +200,7 @@ class HttpRequest:
         await self.stream.send_all(head.encode() + body)
 
     async def begin_events(self) -> None:
-        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n"
         await self.stream.send_all(head + b"Transfer-Encoding: chunked\r\n\r\n")
 
     async def event(self, message: dict[str, Any] | bytes, before: bytes = b"") -> None:

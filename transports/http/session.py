@@ -255,11 +255,12 @@ class HttpSessionConnection(HttpClientConnection):
 
     async def _drain(self, response: httpx2.Response) -> None:
         read = 0
-        async with aclosing(response.aiter_raw()) as chunks:
-            async for chunk in chunks:
-                read += len(chunk)
-                if read > _DRAINED:
-                    return
+        with trio.CancelScope() as scope:  # see _fail: a generator is not left in its middle
+            async with aclosing(response.aiter_raw()) as chunks:
+                async for chunk in chunks:
+                    read += len(chunk)
+                    if read > _DRAINED:
+                        scope.cancel("the rest is of no interest")
 
     # What a call's stream says --------------------------------------------------------------------
 
@@ -295,30 +296,48 @@ class HttpSessionConnection(HttpClientConnection):
     async def _read_stream(
         self, response: httpx2.Response, reader: EventReader, post: _Post | None
     ) -> None:
-        """Read one stream to its end, which may be a failure."""
+        """Read one stream to its end, which may be a failure. Raises :class:`EventTooLong` if it
+        belongs to no call."""
+        too_long: EventTooLong | None = None
         try:
-            async with aclosing(response.aiter_raw()) as chunks:
-                async for chunk in chunks:
-                    self._feed(reader, chunk, post)
+            with trio.CancelScope() as scope:
+                async with aclosing(response.aiter_raw()) as chunks:
+                    async for chunk in chunks:
+                        if post is not None:
+                            self._feed(reader, chunk, post)
+                        elif too_long is None:
+                            too_long = self._feed_loose(reader, chunk, scope)
         except httpx2.HTTPError as error:
             if not reader.last_id and post is not None:
                 raise
             logger.info("%s: a stream broke off: %s", self.label, describe_failure(error))
+        if too_long is not None:
+            raise too_long
 
-    def _feed(self, reader: EventReader, chunk: bytes, post: _Post | None) -> None:
-        if post is not None and post.call.ended:
+    def _feed(self, reader: EventReader, chunk: bytes, post: _Post) -> None:
+        if post.call.ended:
             return  # the end is all that is still of interest
         try:
             events = reader.feed(chunk)
         except EventTooLong as error:
-            if post is None:
-                raise
             self._fail(post, str(error))
             return
         for event in events:
-            self._on_event(post, event) if post is not None else self._on_loose_event(event)
-        if post is not None and post.call.ended:
+            self._on_event(post, event)
+        if post.call.ended:
             post.scope.deadline = trio.current_time() + self._limits.http_trailing
+
+    def _feed_loose(
+        self, reader: EventReader, chunk: bytes, scope: trio.CancelScope
+    ) -> EventTooLong | None:
+        try:
+            events = reader.feed(chunk)
+        except EventTooLong as error:
+            scope.cancel(str(error))
+            return error
+        for event in events:
+            self._on_loose_event(event)
+        return None
 
     def _on_notification(self, post: _Post, method: str, params: dict[str, Any]) -> None:
         self._on_told(self._talk, method, params)

@@ -216,8 +216,8 @@ class Earlier:
     def _changed(self, method: str, params: dict[str, Any]) -> str | None:
         """A change, for those who agreed on it. Nobody may be interested: a server that declares
         its changes tells of them unasked."""
-        uri = params.get("uri") if method == _UPDATED else None
-        if type(uri) is str and uri not in self._subscribed:
+        uri = params.get("uri")
+        if type(uri) is not str or uri not in self._subscribed:
             uri = None  # a part of one that somebody has subscribed to, and nobody knows which
         wrong: str | None = None
         for listener in [*self._listening.values()]:
