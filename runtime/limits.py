@@ -127,7 +127,7 @@ class Limits:
     session_streams: int = _count(5)
     """HTTP: times in a row that a stream is asked for again after it ended and told nothing."""
     session_pause: float = _bound(1.0)
-    """HTTP: pause before that, if the server does not say; it may say up to sixty times as much."""
+    """HTTP: pause before that, growing; a server may choose 0.1 to 60 times as much."""
 
     # Schemas that the application gives
     schema_bytes: int = _count(256 * 1024)
@@ -174,8 +174,8 @@ class Limits:
 
     # Server processes launched by a client
     connect: float = _bound(10.0)
-    """How long ``connect`` waits for the server's answer to discovery; and before that, as long for
-    a WebSocket to be open."""
+    """How long ``connect`` waits for the server to say what it is; and before that, as long for a
+    WebSocket to be open."""
     probe: float = _bound(3.0)
     """How long a server may take for its answer to discovery, at most half of ``connect``; then it
     is asked in the way of earlier revisions, too."""
