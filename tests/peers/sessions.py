@@ -125,11 +125,13 @@ class SessionScript(_Heard):
         super().__init__()
         self._answer = answer
         self._stream = stream
+        self._turn = trio.Lock()
 
     async def say(self, message: dict[str, Any] | bytes) -> None:
         """Send something unasked for."""
         line = message if isinstance(message, bytes) else msgspec.json.encode(message)
-        await self._stream.send_all(line + b"\n")
+        async with self._turn:  # the test and the answers
+            await self._stream.send_all(line + b"\n")
 
     async def ask(self, request_id: Any, method: str, **params: Any) -> None:
         """Send a request of the server's."""
