@@ -42,6 +42,10 @@ class Call(Lifecycle):
     on_input_required: Callable[[dict[str, Any]], None] | None = None
     """Called with a result that asks for input, before the call ends: somebody will go on."""
 
+    asking = 0
+    """Questions of the peer that are being answered: meanwhile it waits for us, and is not silent.
+    """
+
     listener: Callable[[str, dict[str, Any]], str | None] | None = None
     """Of a subscription: called with the method and the parameters of its notifications. Returns
     what is wrong with one, if anything is."""

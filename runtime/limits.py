@@ -123,6 +123,16 @@ class Limits:
     restart_calls: int = _count(1000)
     """Calls that wait while a server is restarted; one more fails at once."""
 
+    # Sessions, which servers of earlier revisions have, client side
+    session_questions: int = _count(100)
+    """Questions of a server that are being answered at once; one more is refused."""
+    session_posts: int = _count(100)
+    """HTTP: answers on their way to a server; one more is dropped."""
+    session_streams: int = _count(5)
+    """HTTP: times in a row that a stream is asked for again after it ended and told nothing."""
+    session_pause: float = _bound(1.0)
+    """HTTP: pause before that, growing; a server may choose 0.1 to 60 times as much."""
+
     # Schemas that the application gives
     schema_bytes: int = _count(256 * 1024)
     """Longest schema given to ``add_tool``, as JSON."""
@@ -176,8 +186,11 @@ class Limits:
 
     # Server processes launched by a client
     connect: float = _bound(10.0)
-    """How long ``connect`` waits for the server's answer to discovery; and before that, as long for
-    a WebSocket to be open."""
+    """How long ``connect`` waits for the server to say what it is; and before that, as long for a
+    WebSocket to be open."""
+    probe: float = _bound(3.0)
+    """How long a server may take for its answer to discovery, at most half of ``connect``; then it
+    is asked in the way of earlier revisions, too."""
     exit_wait: float = _bound(2.0)
     """How long a server process may take to exit after its stdin was closed."""
     terminate_wait: float = _bound(2.0)

@@ -247,8 +247,10 @@ def test_a_server_that_cannot_be_reached_is_one_line(
 
 
 def test_an_incompatible_server_is_one_line(tmp_path: Path) -> None:
-    answer = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "Method not found"}}
-    old = write(tmp_path, "old", f"#!/bin/sh\nread line; echo '{json.dumps(answer)}'; read line\n")
+    error = {"code": -32601, "message": "Method not found"}
+    answers = [json.dumps({"jsonrpc": "2.0", "id": n, "error": error}) for n in (1, 2)]
+    says = "".join(f"read line; echo '{answer}'; " for answer in answers)
+    old = write(tmp_path, "old", f"#!/bin/sh\n{says}read line\n")
     old.chmod(0o755)
     result = run("tools", "./old", cwd=tmp_path)
     assert result.returncode == 1

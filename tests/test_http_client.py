@@ -891,18 +891,17 @@ async def test_three_open_streams_and_200_calls_share_a_pool_of_five() -> None:
             "400 Bad Request",
             b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"no session"}}',
         ),
-        ("200 OK", b'{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"unknown"}}'),
     ],
 )
-async def test_a_server_of_an_earlier_revision_is_named_as_such(status: str, body: bytes) -> None:
+async def test_an_address_without_an_endpoint_is_named_as_such(status: str, body: bytes) -> None:
     async def answer(post: Post) -> None:
         await post.answer(body, status)
 
     async with serving(answer, discover=False) as server:
-        with pytest.raises(IncompatibleServer, match="of a revision before 2026-07-28"):
+        with pytest.raises(IncompatibleServer, match=r"refused.*initialize"):
             async with connect(server.address):
                 pass
-        assert len(server.posts) == 1
+        assert len(server.posts) == 2
 
 
 async def test_a_server_that_wants_to_know_who_asks_is_no_incompatible_one() -> None:

@@ -24,6 +24,7 @@ from ..runtime.journal import Journal
 from ..runtime.jsonrpc import (
     Message,
     Notification,
+    Request,
     RequestId,
     Response,
     encode_notification,
@@ -34,9 +35,10 @@ from ..runtime.lifecycle import CancelSource, State
 from ..runtime.limits import Limits
 from ..runtime.models.base import META_SUBSCRIPTION_ID
 from ..runtime.progress import ProgressUpdate, check_progress
-from .channel import Channel, close_wire
+from .channel import Bare, Channel, close_wire
 from .framing import Frame, Oversize
 from .process import ServerProcess
+from .sessions import Session
 from .wire import ExplainedWire, Wire
 
 __all__ = [
@@ -74,6 +76,7 @@ class CallConnection(Protocol):
 
     journal: Journal
     on_log: OnLog | None
+    session: Session | None
 
     @property
     def label(self) -> str:
@@ -138,10 +141,26 @@ class CallConnection(Protocol):
     def violation_since(self, when: float) -> str | None:
         """The newest violation, if it came after ``when``."""
 
+    def in_session(self, session: Session) -> CallConnection:
+        """The connection for a session with the same server: this one, or one that has to be run
+        and closed as well. Never waits."""
+
+    def say(self, frame: bytes) -> None:
+        """In a session: send a message that is no request. Never waits; what a lost connection
+        cannot send is dropped."""
+
+    async def begin(self, frame: bytes) -> None:
+        """The session is agreed on: say so with ``frame``, before anything else goes out."""
+
+    async def hears_changes(self) -> None:
+        """Wait until the server can tell of changes in the session, or cannot at all."""
+
 
 class Unasked:
     """What a server sends besides answers and progress: log messages and changes, for those who
     want them, and what is against the specification: counted, and the first few logged."""
+
+    session: Session | None = None
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -172,6 +191,16 @@ class Unasked:
         self._violated_at = trio.current_time()
         if self.violations <= _LOGGED_VIOLATIONS:
             logger.warning("%s sent %s", self.label, what)
+
+    def _on_request(self, request: Request, call: Call | None = None) -> None:
+        if self.session is None:
+            self._violation("a request from the server, which this revision does not have")
+        elif (wrong := self.session.on_request(request, call)) is not None:
+            self._violation(wrong)
+
+    def _on_told(self, session: Session, method: str, params: dict[str, Any]) -> None:
+        if (wrong := session.on_notification(method, params)) is not None:
+            self._violation(wrong)
 
     def _on_log(self, params: dict[str, Any]) -> None:
         if self.on_log is None:
@@ -331,6 +360,8 @@ class ClientConnection(Unasked):
         self.over.set()
         for call in list(self._calls.values()):
             call.lost(self._loss(why, sent=call.sent))
+        if self.session is not None:
+            self.session.lost()
 
     def _loss(self, why: str, *, sent: bool) -> ConnectionLost:
         process = self.process
@@ -425,11 +456,35 @@ class ClientConnection(Unasked):
             self._remember(self._cancelled, call)
         if call.listener is not None:
             self._remember(self._listened, call)
+        if self.session is not None:
+            self.session.call_ended(call)
 
     def _remember(self, ended: OrderedDict[RequestId, Call], call: Call) -> None:
         ended[call.id] = call
         while len(ended) > self._limits.late_answers:
             ended.popitem(last=False)
+
+    # A session ------------------------------------------------------------------------------------
+
+    def in_session(self, session: Session) -> CallConnection:
+        self.session = session
+        return self
+
+    def say(self, frame: bytes) -> None:
+        """Queue a message that is no request. A server that does not read what it asked for is
+        given up. Never waits."""
+        if self._lost is not None:
+            return
+        self._channel.put(Bare(frame))
+        if self._channel.refused_bytes > self._limits.bytes_per_connection:
+            self._lose("the server asks, and does not read the answers")
+
+    async def begin(self, frame: bytes) -> None:
+        self.say(frame)
+        await trio.lowlevel.checkpoint()
+
+    async def hears_changes(self) -> None:
+        await trio.lowlevel.checkpoint()
 
     # What the server says -------------------------------------------------------------------------
 
@@ -441,8 +496,8 @@ class ClientConnection(Unasked):
                 self._on_progress(message.params)
             else:
                 self._on_notification(message.method, message.params)
-        else:
-            self._violation("a request from the server, which this revision does not have")
+        elif type(message) is Request:
+            self._on_request(message)
 
     def _on_response(self, response: Response) -> None:
         request_id = response.id
@@ -471,7 +526,9 @@ class ClientConnection(Unasked):
             call.heard_progress(update)
 
     def _on_notification(self, method: str, params: dict[str, Any]) -> None:
-        if method in SUBSCRIBED:
+        if self.session is not None:
+            self._on_told(self.session, method, params)
+        elif method in SUBSCRIBED:
             listen = subscription_of(params)
             call = None
             if listen is not None:

@@ -33,8 +33,9 @@ from ..runtime.errors import ConnectionLost, TrioMcpError
 from ..runtime.journal import Journal, printable
 from ..runtime.lifecycle import CancelSource
 from ..runtime.limits import Limits
-from .calling import ClientConnection, OnLog, encode_call
+from .calling import CallConnection, ClientConnection, OnLog, encode_call
 from .process import ServerProcess
+from .sessions import Session
 
 __all__ = ["Attempts", "Carried", "Restart", "RestartingConnection"]
 
@@ -190,6 +191,29 @@ class RestartingConnection:
         if self._lost is not None:
             raise self._loss()
         return self.restarts != since
+
+    # A session, which ends with the connection: it is not restarted -------------------------------
+
+    @property
+    def session(self) -> Session | None:
+        return self._current.session
+
+    @session.setter
+    def session(self, session: Session | None) -> None:
+        self._current.session = session
+
+    def in_session(self, session: Session) -> CallConnection:
+        self._current.in_session(session)
+        return self
+
+    def say(self, frame: bytes) -> None:
+        self._current.say(frame)
+
+    async def begin(self, frame: bytes) -> None:
+        await self._current.begin(frame)
+
+    async def hears_changes(self) -> None:
+        await self._current.hears_changes()
 
     # Its life -------------------------------------------------------------------------------------
 

@@ -70,6 +70,9 @@ async def return_the_schema(client: Client) -> None:
 
 
 VISITS: Final[Mapping[str, _Visit]] = {
+    "initialize": list_tools,
+    "elicitation-sep1034-client-defaults": call_each_tool,
+    "sse-retry": call_each_tool,
     "tools_call": call_each_tool,
     "request-metadata": list_tools,
     "sep-2322-client-request-state": call_each_tool,
@@ -92,7 +95,10 @@ def _context() -> dict[str, Any]:
 
 
 def _confirm(question: Elicitation) -> ElicitResult:
-    return question.accept({"confirmed": True})
+    """Agree, with what the form has in its fields already."""
+    fields = (question.schema or {}).get("properties", {})
+    filled = {name: field["default"] for name, field in fields.items() if "default" in field}
+    return question.accept({"confirmed": True, **filled})
 
 
 def _say_something(_: CreateMessageRequestParams) -> CreateMessageResult:

@@ -1,6 +1,7 @@
-"""What has to pass: the scenarios that revision 2026-07-28 requires, and some that it does not.
+"""What has to pass: the scenarios that revision 2026-07-28 requires, and some that it does not; and
+those that revision 2025-11-25 requires of a client.
 
-The suite says which it requires, in ``requirements/2026-07-28.yaml``, and runs all of a server's in
+The suite says which they are, in ``requirements/*.yaml``, and runs all of a server's in
 one go; what it runs beyond these lists and :data:`EXTENSIONS` has to pass too.
 """
 
@@ -8,9 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CLIENT", "EXTENSIONS", "REVISION", "SERVER", "SKIPPED"]
+__all__ = ["CLIENT", "EARLIER", "EARLIER_CLIENT", "EXTENSIONS", "REVISION", "SERVER", "SKIPPED"]
 
 REVISION: Final = "2026-07-28"
+EARLIER: Final = "2025-11-25"
 
 SERVER: Final = (
     "server-stateless",
@@ -71,6 +73,14 @@ CLIENT: Final = (
     "json-schema-2020-12-preservation",
 )
 """Without those of authorization (``auth/``): how to get a token is the application's business."""
+
+EARLIER_CLIENT: Final = (
+    "initialize",
+    "tools_call",
+    "elicitation-sep1034-client-defaults",
+    "sse-retry",
+)
+"""The same, of the earlier revision."""
 
 SKIPPED: Final = (
     "ClientMcpMethodHeader_initialize",

@@ -79,11 +79,13 @@ class Suite:
             outcomes.append(Outcome("the suite itself", trouble=said))
         return outcomes
 
-    async def check_client(self, command: Sequence[str], scenario: str, results: Path) -> Outcome:
+    async def check_client(
+        self, command: Sequence[str], scenario: str, results: Path, revision: str = REVISION
+    ) -> Outcome:
         """Run one of a client's scenarios, for at most two minutes; ``command`` gets the address of
         a server."""
         driver = ("--command", shlex.join(command))
-        wanted = ("--scenario", scenario, "--spec-version", REVISION)
+        wanted = ("--scenario", scenario, "--spec-version", revision)
         status, said = await self._run("client", *driver, *wanted, results=results)
         outcomes = read_outcomes(results)
         if len(outcomes) != 1:

@@ -49,7 +49,7 @@ TOOLS: dict[str, dict[str, Any]] = {
 
 def answer(case: str, method: str) -> dict[str, Any]:
     """What belongs into the response beside its id."""
-    if case == "no-discovery" and method == "server/discover":
+    if case == "no-discovery" and method in ("server/discover", "initialize"):
         return {"error": {"code": 1, "message": EVIL}}
     if case == "versions" and method == "server/discover":
         return {"error": {"code": -32022, "message": "x", "data": {"supported": [EVIL]}}}

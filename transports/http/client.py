@@ -37,8 +37,16 @@ from ...runtime.jsonrpc import Notification, Response, decode, encode, parse
 from ...runtime.lifecycle import CancelSource, State
 from ...runtime.limits import Limits
 from ...runtime.models.base import META_IDEMPOTENCY_KEY, META_PROTOCOL_VERSION
-from ..calling import SUBSCRIBED, Unasked, encode_call, read_progress, subscription_of
+from ..calling import (
+    SUBSCRIBED,
+    CallConnection,
+    Unasked,
+    encode_call,
+    read_progress,
+    subscription_of,
+)
 from ..process import ServerProcess
+from ..sessions import Session
 from .address import checked_headers, http_client, url_of
 from .answer import challenge_of, is_answer_to, media_type_of, read_body, refusal
 from .events import EventReader, EventTooLong
@@ -72,6 +80,8 @@ class HttpClientConnection(Unasked):
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._url = url_of(address)
+        self._address = address
+        self._ssl_context = ssl_context
         super().__init__(str(self._url.copy_with(username=None, password=None, query=None)))
         self.journal = journal
         self._limits = limits
@@ -115,12 +125,40 @@ class HttpClientConnection(Unasked):
             with trio.CancelScope(shield=True, deadline=bound):
                 while self._posts:
                     await self._post_ended.wait()
+                await self._last_words()
                 await self._http.aclose()
         finally:
             self._life.cancel("the client was closed")
 
+    async def _last_words(self) -> None:
+        """Nothing here: there is no session to end."""
+
     def abort(self) -> None:
         """No grace: nothing here is owed any, a stream that is closed is told in the closing."""
+
+    # A session ------------------------------------------------------------------------------------
+
+    def in_session(self, session: Session) -> CallConnection:
+        """Another connection to the same address."""
+        from .session import HttpSessionConnection  # which is made of this class
+
+        return HttpSessionConnection(
+            self._address,
+            self._limits,
+            self.journal,
+            session,
+            headers=dict(self._headers),
+            ssl_context=self._ssl_context,
+        )
+
+    def say(self, frame: bytes) -> None:
+        raise NotImplementedError("only in a session")
+
+    async def begin(self, frame: bytes) -> None:
+        raise NotImplementedError("only in a session")
+
+    async def hears_changes(self) -> None:
+        raise NotImplementedError("only in a session")
 
     # Calls ----------------------------------------------------------------------------------------
 
@@ -348,7 +386,7 @@ class HttpClientConnection(Unasked):
             else:
                 self._violation("an answer to another request")
         elif not isinstance(message, Notification):
-            self._violation("a request from the server, which this revision does not have")
+            self._on_request(message, call)
         elif message.method == "notifications/progress":
             self._on_progress(post, message.params)
         else:

@@ -25,9 +25,17 @@ class EventReader:
 
     Comments, events of other types, events without data and fields that are not ours are skipped;
     what the stream ends in the middle of never was an event.
+
+    ``last_id`` is the newest event's id, empty for none; ``retry`` the milliseconds that the stream
+    wants readers to wait before they come back, ``None`` if it does not say. ``events`` counts
+    those that had data.
     """
 
     def __init__(self, limit: int) -> None:
+        self.last_id = b""
+        self.retry: int | None = None
+        self.events = 0
+        self._id = b""
         self._limit = limit
         self._size = 0  # of the event so far, its unfinished line included
         self._line: list[bytes] = []
@@ -35,6 +43,13 @@ class EventReader:
         self._first = True
         self._type = b""
         self._data: list[bytes] = []
+
+    def following(self) -> EventReader:
+        """A reader of the stream that goes on where this one has ended."""
+        reader = EventReader(self._limit)
+        reader.last_id = reader._id = self.last_id
+        reader.retry = self.retry
+        return reader
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of each event that ``chunk`` completes. Raises :class:`EventTooLong`."""
@@ -75,11 +90,21 @@ class EventReader:
             self._size -= len(line)
             if name == b"event":
                 self._type = value.removeprefix(b" ")
+            elif name == b"id":
+                self._id = value.removeprefix(b" ")
+            elif name == b"retry":
+                self._set_retry(value.removeprefix(b" "))
+
+    def _set_retry(self, value: bytes) -> None:
+        if value.isdigit() and len(value) < 10:
+            self.retry = int(value)
 
     def _end_event(self, events: list[bytes]) -> None:
         data = b"\n".join(self._data)
+        self.last_id = self._id
         if data and self._type in (b"", b"message"):
             events.append(data)
+            self.events += 1
         self._size = 0
         self._type = b""
         self._data.clear()

@@ -30,7 +30,7 @@ from ..runtime.models.roots import ListRootsResult, Root
 from ..runtime.models.sampling import CreateMessageRequestParams, CreateMessageResult
 from .elicitation import Elicitation, check_answer, elicitation_of
 
-__all__ = ["Answers", "Asked", "ElicitMode", "OnElicit", "OnRoots", "OnSample"]
+__all__ = ["Answers", "Ask", "Asked", "ElicitMode", "OnElicit", "OnRoots", "OnSample"]
 
 OnElicit: TypeAlias = Callable[[Elicitation], Awaitable[ElicitResult] | ElicitResult]
 OnSample: TypeAlias = Callable[
@@ -40,14 +40,14 @@ OnRoots: TypeAlias = Callable[[], Awaitable[Sequence[Root]] | Sequence[Root]]
 
 ElicitMode: TypeAlias = Literal["form", "url"]
 
-_Ask: TypeAlias = Callable[[], Awaitable[JSONObject]]
+Ask: TypeAlias = Callable[[], Awaitable[JSONObject]]
 
 
 @attrs.frozen
 class Asked:
     """What a server wants before it answers: requests, by its keys, and a state to send back."""
 
-    questions: Mapping[str, _Ask]
+    questions: Mapping[str, Ask]
     request_state: str | None
 
 
@@ -87,6 +87,16 @@ class Answers:
             capabilities.roots = {}
         return capabilities
 
+    @property
+    def methods(self) -> frozenset[str]:
+        """The requests that there is a callback for."""
+        callbacks = {
+            "elicitation/create": self._on_elicit,
+            "sampling/createMessage": self._on_sample,
+            "roots/list": self._on_roots,
+        }
+        return frozenset(name for name, callback in callbacks.items() if callback is not None)
+
     def read(self, result: JSONObject, name: str, limit: int) -> Asked:
         """What the result of the call ``name`` asks for.
 
@@ -105,11 +115,11 @@ class Answers:
                 f"{name}: the server asks for {len(requests)} things at once, more than "
                 f"input_requests={limit}"
             )
-        questions = {key: self._question(key, requests[key], name) for key in requests}
+        questions = {key: self.question(key, requests[key], name) for key in requests}
         return Asked(questions, asked.request_state)
 
     async def ask(
-        self, questions: Mapping[str, _Ask], over: Callable[[], Awaitable[None]]
+        self, questions: Mapping[str, Ask], over: Callable[[], Awaitable[None]]
     ) -> dict[str, JSONObject] | None:
         """Ask all at once. The answers, or ``None`` if ``over`` returned before they were there.
 
@@ -122,7 +132,7 @@ class Answers:
             await over()
             nursery.cancel_scope.cancel("the call is over")
 
-        async def ask_one(key: str, ask: _Ask) -> None:
+        async def ask_one(key: str, ask: Ask) -> None:
             nonlocal failure
             try:
                 answers[key] = await ask()
@@ -145,7 +155,8 @@ class Answers:
 
     # One question ---------------------------------------------------------------------------------
 
-    def _question(self, key: str, request: InputRequest, name: str) -> _Ask:
+    def question(self, key: str, request: InputRequest, name: str) -> Ask:
+        """What asks the callback. Raises :class:`ProtocolViolation` if there is none for it."""
         if isinstance(request, ElicitRequest):
             on_elicit = self._on_elicit
             question = elicitation_of(key, request.params, name)

@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeVar
 import trio
 
 from ..runtime.call import Call
-from ..runtime.eras.revision_2026_07_28 import VERSION
 from ..runtime.journal import CallStatus, Journal, Subscription, printable
 from ..runtime.limits import Limits
 from ..runtime.models.base import META_IDEMPOTENCY_KEY, META_SERVER_INFO, Implementation
@@ -34,8 +33,8 @@ from ..runtime.models.tools import CallToolResult, ListToolsResult, Tool
 from ..runtime.server_errors import InvalidParams
 from ..runtime.tracing import GuardedTracing, TraceContext, TracedRequest, trace_id_of
 from ..transports.calling import CallConnection
-from .answers import Answers
 from .calls import OnProgress, PendingCall, Timeouts, ToolCall, read_result
+from .eras.base import ClientEra
 from .known_tools import KnownTools
 from .pages import Pages
 from .response_cache import CacheKey, ResponseCache
@@ -83,27 +82,30 @@ class Client:
     def __init__(
         self,
         connection: CallConnection,
-        meta: Mapping[str, Any],
+        era: ClientEra,
         limits: Limits,
         timeouts: Timeouts,
-        answers: Answers,
         tools: KnownTools,
         tracing: GuardedTracing | None = None,
         retry: Retry | None = None,
         cache: ResponseCache | None = None,
     ) -> None:
-        """``meta`` is sent with every request."""
         self.server_info: Implementation | None = None
         self.discovered: DiscoverResult
-        self._connection = connection
         self._limits = limits
         self._timeouts = timeouts
-        self._answers = answers
-        self._meta = meta
         self._tracing = tracing
         self._tools = tools
         self._retry = retry
         self._cache = cache
+        self._speak(era, connection)
+
+    def _speak(self, era: ClientEra, connection: CallConnection) -> None:
+        """From now on, speak like this."""
+        self._connection = connection
+        self._era = era
+        self._meta = era.meta
+        self._answers = era.answers
 
     # Tools ----------------------------------------------------------------------------------------
 
@@ -341,7 +343,7 @@ class Client:
         timeouts = Timeouts(seconds, seconds)
 
         def ask() -> PendingCall:
-            call = self._open("subscriptions/listen", {"notifications": unstructure(wanted)})
+            call = self._era.listen(self._open, wanted)
             return PendingCall(self._connection, call, timeouts, self._limits)
 
         on_change = self._cache.changed if self._cache is not None else None
@@ -358,14 +360,26 @@ class Client:
     async def discover(
         self, *, timeout: float | None = None, max_timeout: float | None = None
     ) -> DiscoverResult:
-        """Ask the server again what it is and can do (specification: *Discovery*)."""
+        """Ask the server again what it is and can do (specification: *Discovery*). A server of an
+        earlier revision says it once, in the beginning, and is not asked again."""
         timeouts = self._timeouts.but(timeout, max_timeout)
-        discovered = await self._ask("server/discover", {}, DiscoverResult, timeouts)
+        return self._learn(
+            await self._era.discover(
+                lambda: self._ask("server/discover", {}, DiscoverResult, timeouts)
+            )
+        )
+
+    def _learn(self, discovered: DiscoverResult) -> DiscoverResult:
         self.discovered = discovered
         info = (discovered.meta or {}).get(META_SERVER_INFO)
         if info is not None:
             self.server_info = read_result(Implementation, info, "server/discover serverInfo")
         return discovered
+
+    @property
+    def protocol_version(self) -> str:
+        """The revision of the protocol that is spoken with this server."""
+        return self._era.version
 
     @property
     def journal(self) -> Journal:
@@ -423,10 +437,9 @@ class Client:
         """The same client, over another connection."""
         return Client(
             connection,
-            self._meta,
+            self._era,
             self._limits,
             self._timeouts,
-            self._answers,
             self._tools,
             self._tracing,
             self._retry,
@@ -583,7 +596,7 @@ class Client:
             target=printable(target[:clip]) if target is not None else None,
             request_id=None,
             connection=self._connection.label,
-            protocol_version=VERSION,
+            protocol_version=self._era.version,
             meta={},
             trace=trace,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import ssl
@@ -14,7 +15,7 @@ from typing import Any, Final, TypeAlias, TypeGuard
 import attrs
 import trio
 
-from ..runtime.eras.revision_2026_07_28 import client_meta
+from ..runtime.eras.revision_2026_07_28 import VERSION
 from ..runtime.groups import leaf_of
 from ..runtime.journal import Journal
 from ..runtime.limits import Limits
@@ -31,13 +32,17 @@ from ..transports.wire import StreamWire, Wire
 from .answers import Answers, ElicitMode, OnElicit, OnRoots, OnSample
 from .calls import Timeouts
 from .client import Client
-from .discovery import find_out
+from .discovery import find_out, find_out_again
+from .eras.earlier import Earlier
+from .eras.revision_2026_07_28 import ClientRevision20260728
 from .known_tools import KnownTools
 from .logs import OnLog, log_reader
 from .response_cache import ResponseCache
 from .retries import Retry
 
 __all__ = ["Target", "connect"]
+
+logger = logging.getLogger("trio_mcp.connection")
 
 Target: TypeAlias = str | Sequence[str | os.PathLike[str]] | trio.abc.Stream | Server
 """What :func:`connect` connects to: an address, a command to launch, a Trio stream, or a server
@@ -123,9 +128,9 @@ def connect(
     Raises ``OSError`` if a command cannot be launched or a WebSocket not opened, ``ValueError`` for
     an address or headers that are none, or that are for another target,
     :class:`~trio_mcp.AuthorizationRequired` if the server wants to know who asks,
-    :class:`~trio_mcp.IncompatibleServer` if it does not answer discovery within ``Limits.connect``
-    or speaks no revision of ours, and :class:`~trio_mcp.ConnectionLost` if it ends. What the block
-    raises comes out as it is, never in an exception group. On leaving, calls in flight end with
+    :class:`~trio_mcp.IncompatibleServer` if it does not answer within ``Limits.connect`` or speaks
+    no revision of ours, and :class:`~trio_mcp.ConnectionLost` if it ends. What the block raises
+    comes out as it is, never in an exception group. On leaving, calls in flight end with
     ``ConnectionLost``; a launched server gets its stdin closed, then SIGTERM, then SIGKILL, with
     its whole process group. Leave the block in the task that entered it: elsewhere it closes too,
     but raises ``RuntimeError``.
@@ -137,7 +142,6 @@ def connect(
     if on_log is None and log_level is not None:
         raise ValueError("log_level needs on_log, which takes the messages")
     level = check_level(log_level or "info") if on_log is not None else None
-    meta = client_meta(info, answers.capabilities, level)
     reader = log_reader(on_log) if on_log is not None else None
     if restart is not None and not _can_be_lost(target):
         raise TypeError(
@@ -148,9 +152,17 @@ def connect(
     tools = KnownTools(limits, check_results=check_results, trusted=trusted)
     kept = ResponseCache(limits) if cache else None
     options = _Options(env, cwd, headers, ssl_context, restart, reader, tools, retry, kept)
-    return _InOneTask(
-        _connected(target, meta, timeouts, limits, answers, guarded(tracing), options)
-    )
+    said = _Said(info, answers, level)
+    return _InOneTask(_connected(target, said, timeouts, limits, guarded(tracing), options))
+
+
+@attrs.frozen
+class _Said:
+    """What a server is told of this client, in whatever way."""
+
+    info: Implementation
+    answers: Answers
+    level: LoggingLevel | None
 
 
 def _check_options(target: Target, headers: object, ssl_context: object) -> None:
@@ -184,10 +196,9 @@ class _Options:
 @asynccontextmanager
 async def _connected(
     target: Target,
-    meta: Mapping[str, Any],
+    said: _Said,
     timeouts: Timeouts,
     limits: Limits,
-    answers: Answers,
     tracing: GuardedTracing | None,
     options: _Options,
 ) -> AsyncGenerator[Client, None]:
@@ -196,17 +207,18 @@ async def _connected(
     opened = await _open_connection(target, limits, journal, options)
     connection, serve = _supervised(opened, target, limits, journal, options)
     connection.on_log = options.on_log
+    era = ClientRevision20260728(said.info, said.answers, said.level)
     client = Client(
         connection,
-        meta,
+        era,
         limits,
         timeouts,
-        answers,
         options.tools,
         tracing,
         options.retry,
         options.cache,
     )
+    to_close = [connection]
     failure: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -214,16 +226,20 @@ async def _connected(
                 nursery.start_soon(connection.run)
                 if serve is not None:
                     await nursery.start(serve)
-                await find_out(client, connection, limits.connect)
+                earlier = Earlier(
+                    said.info, said.answers, said.level, options.on_log, limits, nursery
+                )
+                await find_out(client, connection, earlier, to_close, limits)
                 if isinstance(connection, RestartingConnection):
-                    connection.supervise(partial(_find_out_again, client, limits.connect))
+                    _supervise(connection, client, limits)
                 yield client
             except BaseException as raised:
                 failure = raised
-            try:
-                await connection.close()
-            except BaseException as raised:  # Ctrl-C, for one
-                failure = failure if failure is not None else raised
+            for one in reversed(to_close):
+                try:
+                    await one.close()
+                except BaseException as raised:  # Ctrl-C, for one
+                    failure = failure if failure is not None else raised
             nursery.cancel_scope.cancel("the client was closed")
     except BaseExceptionGroup as group:  # a Ctrl-C that struck in one of our tasks
         failure = failure if isinstance(failure, Exception) else leaf_of(group)
@@ -250,12 +266,17 @@ def _supervised(
     return RestartingConnection(connection, open_again, options.restart, limits), serve
 
 
-async def _find_out_again(client: Client, limit: float, connection: CallConnection) -> None:
-    """What a restarted server is and can do. Raises what :func:`.discovery.find_out` raises."""
-    anew = client._over(connection)
-    await find_out(anew, connection, limit)
-    client._forget()
-    client.discovered, client.server_info = anew.discovered, anew.server_info
+def _supervise(connection: RestartingConnection, client: Client, limits: Limits) -> None:
+    """The server has been discovered: from now on a lost one is started again."""
+    if client.protocol_version == VERSION:
+        connection.supervise(partial(find_out_again, client, limits))
+    else:
+        logger.warning(
+            "%s: restart= does nothing here: the server speaks revision %s, in a session that ends "
+            "with it",
+            connection.label,
+            client.protocol_version,
+        )
 
 
 async def _open_connection(

@@ -1,90 +1,233 @@
-"""What a client does first: find out whether the server speaks a revision of ours.
+"""What a client does first: find out which revision the server speaks, and begin with it.
 
-Specification: *Discovery*; *Versioning*, "Protocol Version Negotiation".
+The server is asked in the way of 2026-07-28. What it answers decides; anything that a server of
+that revision would not say, or silence, means that it is of an earlier one, and it is asked for a
+session. A slow server may get both questions, and its first good answer counts.
+
+Specification: *Discovery*; *Versioning*, "Protocol Version Negotiation" and "Backward
+Compatibility"; *stdio* and *Streamable HTTP*, "Backward Compatibility".
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+import attrs
+import trio
+
+from ..runtime.call import Call
+from ..runtime.eras.earlier import VERSIONS as EARLIER
 from ..runtime.eras.revision_2026_07_28 import VERSION
 from ..runtime.errors import (
-    CallTimeout,
     ErrorCode,
     IncompatibleServer,
     ProtocolViolation,
     ServerError,
 )
+from ..runtime.lifecycle import State
+from ..runtime.limits import Limits
+from ..runtime.models.discovery import DiscoverResult
 from ..runtime.server_errors import AuthorizationRequired
 from ..transports.calling import CallConnection
+from .calls import PendingCall, Timeouts, read_result
 from .client import Client
+from .eras.earlier import Earlier
 
-__all__ = ["find_out"]
+__all__ = ["find_out", "find_out_again"]
 
-_NOT_OURS: Final = (400, 404, 405, 406, 415)
-"""HTTP statuses of servers that do not know this revision, without a JSON-RPC error."""
+_SAYS_NOTHING: Final = (401, 403, 407, 408, 421, 429)
+"""HTTP statuses between 400 and 499 of a server that may know this revision."""
 
-_NOT_NOW: Final = (
-    ErrorCode.UNAUTHORIZED,
-    ErrorCode.SHUTTING_DOWN,
-    ErrorCode.OVERLOADED,
-    ErrorCode.INTERNAL_ERROR,
+_NOT_NOW: Final = (ErrorCode.UNAUTHORIZED, ErrorCode.SHUTTING_DOWN, ErrorCode.OVERLOADED)
+"""Errors that only servers of this library give, and that say nothing about revisions."""
+
+_OF_THIS_REVISION: Final = (
+    ErrorCode.HEADER_MISMATCH,
+    ErrorCode.MISSING_CLIENT_CAPABILITY,
+    ErrorCode.UNSUPPORTED_PROTOCOL_VERSION,
 )
-"""Errors that say nothing about revisions."""
+"""Errors that no earlier revision has."""
 
 
-async def find_out(client: Client, connection: CallConnection, limit: float) -> None:
-    """Discover; the server has ``limit`` seconds for its answer. One that refuses and says that it
-    speaks our revision is asked once more."""
-    supported = await _supported_by(client, connection, limit)
-    if not hasattr(client, "discovered") and VERSION in supported:
-        supported = await _supported_by(client, connection, limit)
-        if not hasattr(client, "discovered"):
+async def find_out(
+    client: Client,
+    connection: CallConnection,
+    earlier: Earlier,
+    opened: list[CallConnection],
+    limits: Limits,
+) -> None:
+    """Find out, and have ``client`` speak that. The server has ``Limits.connect`` seconds for all.
+
+    :param opened: gets what has to be closed besides ``connection``.
+    """
+    deadline = trio.current_time() + limits.connect
+    call = client._open("server/discover", {})
+    await _until_one_ended((call,), trio.current_time() + min(limits.probe, limits.connect / 2))
+    refusal = _read(client, call)
+    if refusal is not None and VERSION in refusal.supported:
+        # Whatever it refused, it may know better now: behind an address there are often several.
+        call = client._open("server/discover", {})
+        await _until_one_ended((call,), deadline)
+        refusal = _read(client, call)
+        if refusal is not None:
             raise IncompatibleServer(
-                f"the server says that it speaks {VERSION}, and refuses it", supported
+                f"the server says that it speaks {VERSION}, and refuses it", refusal.supported
             )
-    if VERSION not in supported:
+    if refusal is not None:
+        probe = _Probe(client, connection, call, refusal, limits)
+        await probe.begin_session(earlier, opened, deadline)
+
+
+async def find_out_again(client: Client, limits: Limits, connection: CallConnection) -> None:
+    """What a restarted server is and can do; ``client`` forgets the one before.
+
+    Raises what :func:`find_out` raises, also for a server that speaks another revision now.
+    """
+    anew = client._over(connection)
+    call = anew._open("server/discover", {})
+    await _until_one_ended((call,), trio.current_time() + limits.connect)
+    refusal = _read(anew, call)
+    if refusal is not None:
+        why = refusal.error if refusal.error is not None else "no answer that names it"
         raise IncompatibleServer(
-            f"the server speaks {', '.join(supported) or 'no revision it names'}; "
-            f"this client speaks {VERSION}",
-            supported,
+            f"the restarted server does not speak {VERSION} any more ({why})", refusal.supported
+        )
+    client._forget()
+    client._learn(anew.discovered)
+
+
+@attrs.frozen
+class _Refusal:
+    """Why a server seems to be of an earlier revision: its error, or ``None`` for silence or for
+    an answer that does not name 2026-07-28; and what it names."""
+
+    error: ServerError | ProtocolViolation | None
+    supported: tuple[str, ...] = ()
+
+
+@attrs.define
+class _Probe:
+    """A server that has not answered discovery as one of our revision, or not yet."""
+
+    client: Client
+    connection: CallConnection
+    asked: Call
+    refusal: _Refusal
+    limits: Limits
+
+    async def begin_session(
+        self, earlier: Earlier, opened: list[CallConnection], deadline: float
+    ) -> None:
+        initialize = earlier.begin(self.connection)
+        if earlier.connection is not self.connection:
+            opened.append(earlier.connection)
+        if await self._is_late(initialize, deadline):
+            self.connection.session = None
+            return
+        if initialize.state is State.RUNNING:
+            raise self._silent(earlier.connection)
+        try:
+            left = max(deadline - trio.current_time(), self.limits.probe)
+            await earlier.go_on(initialize, Timeouts(left, left))
+        except (ServerError, ProtocolViolation) as error:
+            raise self._refused_both(error) from (self.refusal.error or error)
+        self.client._speak(earlier, earlier.connection)
+        self.client._learn(earlier.discovered)
+        pending = PendingCall(self.connection, self.asked, Timeouts(left, left), self.limits)
+        pending.abandon("the server is of an earlier revision")
+
+    async def _is_late(self, initialize: Call, deadline: float) -> bool:
+        """Wait for an answer to ``initialize``. True if discovery is answered before: the server
+        is of our revision, and slow."""
+        asked = self.asked
+        if asked.state is State.RUNNING:
+            await _until_one_ended((asked, initialize), deadline)
+            if asked.state is not State.RUNNING:
+                refusal = _read(self.client, asked)
+                if refusal is None:
+                    return True
+                self.refusal = refusal
+        await _until_one_ended((initialize,), deadline)
+        return False
+
+    def _silent(self, connection: CallConnection) -> IncompatibleServer:
+        limit, error = self.limits.connect, self.refusal.error
+        violation = connection.violation_since(self.asked.began_at)
+        what = (
+            f"refused server/discover ({error}) and did not answer initialize"
+            if error is not None
+            else "answered neither server/discover nor initialize"
+        )
+        sent = f"; it sent {violation}" if violation is not None else ""
+        refused = IncompatibleServer(
+            f"the server {what} within {limit:g} s{sent}", self.refusal.supported
+        )
+        refused.__cause__ = error
+        return refused
+
+    def _refused_both(self, error: ServerError | ProtocolViolation) -> Exception:
+        first = self.refusal.error
+        if isinstance(first, ServerError) and first.code == ErrorCode.INTERNAL_ERROR:
+            return first  # it may be of any revision, and have failed
+        if isinstance(error, ProtocolViolation) and not _says_unknown(error.status):
+            return error
+        supported = self.refusal.supported
+        if isinstance(error, ServerError):
+            supported = supported or _named(error)
+        at_first = f"server/discover ({first}) and " if first is not None else ""
+        hint = (
+            "; there is no MCP endpoint at this address, or one of the HTTP+SSE transport of "
+            "2024-11-05, which this client does not speak"
+            if isinstance(error, ProtocolViolation)
+            else f"; this client speaks {', '.join((VERSION, *EARLIER))}"
+        )
+        return IncompatibleServer(
+            f"the server refused {at_first}initialize ({error}){hint}", supported
         )
 
 
-async def _supported_by(
-    client: Client, connection: CallConnection, limit: float
-) -> tuple[str, ...]:
-    """The revisions that the server names, in its answer or in its refusal of ours."""
+def _read(client: Client, asked: Call) -> _Refusal | None:
+    """What has come of ``server/discover`` so far: ``None`` if the server speaks our revision.
+
+    Raises what says nothing about revisions, and :class:`IncompatibleServer` for a server that is
+    of none that this client speaks.
+    """
+    if asked.state is State.RUNNING:
+        return _Refusal(None)
     try:
-        discovered = await client.discover(timeout=limit, max_timeout=limit)
-        return tuple(discovered.supported_versions)
-    except CallTimeout:
-        violation = connection.last_violation
-        raise IncompatibleServer(
-            f"the server did not answer server/discover within {limit:g} s; "
-            + (
-                f"it sent {violation}"
-                if violation is not None
-                else f"it seems to be of a revision before {VERSION}, "
-                "which this client does not speak"
-            )
-        ) from None
-    except ProtocolViolation as error:
-        if error.status not in _NOT_OURS:
+        result = asked.result()
+        if "supportedVersions" not in result:
+            return _Refusal(None)  # from a server that answers what it does not know
+        discovered = read_result(DiscoverResult, result, asked.method)
+        error: ServerError | None = None
+        supported = tuple(discovered.supported_versions)
+        if VERSION in supported:
+            client._learn(discovered)
+            return None
+    except ProtocolViolation as violation:
+        if not _says_unknown(violation.status):
             raise
-        raise IncompatibleServer(
-            f"the server refused server/discover ({error}); there is no MCP endpoint at this "
-            f"address, or one of a revision before {VERSION}, which this client does not speak"
-        ) from error
-    except ServerError as error:
-        if isinstance(error, AuthorizationRequired) or error.code in _NOT_NOW:
+        return _Refusal(violation)
+    except ServerError as refused:
+        if isinstance(refused, AuthorizationRequired) or refused.code in _NOT_NOW:
             raise
-        if error.code != ErrorCode.UNSUPPORTED_PROTOCOL_VERSION:
-            raise IncompatibleServer(
-                f"the server refused server/discover ({error}); it may be of a revision "
-                f"before {VERSION}, which this client does not speak"
-            ) from error
-        return _named(error)
+        if refused.code not in _OF_THIS_REVISION:
+            return _Refusal(refused)
+        error, supported = refused, _named(refused)
+    if VERSION in supported or not set(EARLIER).isdisjoint(supported):
+        return _Refusal(error, supported)
+    if error is not None and error.code != ErrorCode.UNSUPPORTED_PROTOCOL_VERSION:
+        raise IncompatibleServer(f"the server refused server/discover ({error})") from error
+    raise IncompatibleServer(
+        f"the server speaks {', '.join(supported) or 'no revision it names'}; "
+        f"this client speaks {', '.join((VERSION, *EARLIER))}",
+        supported,
+    )
+
+
+def _says_unknown(status: int | None) -> bool:
+    """Whether an HTTP status may be that of a server that does not know a revision."""
+    return status is not None and 400 <= status < 500 and status not in _SAYS_NOTHING
 
 
 def _named(error: ServerError) -> tuple[str, ...]:
@@ -93,3 +236,17 @@ def _named(error: ServerError) -> tuple[str, ...]:
     if not isinstance(supported, list):
         return ()
     return tuple(version for version in supported if isinstance(version, str))
+
+
+async def _until_one_ended(calls: tuple[Call, ...], deadline: float) -> None:
+    """Wait until one of them is answered or lost, or the time has come. Cancels none of them: what
+    asks for a session must not be cancelled, and a late answer may be the better one."""
+    with trio.CancelScope(deadline=deadline) as scope:
+        async with trio.open_nursery() as nursery:
+
+            async def wait(call: Call) -> None:
+                await call.left_running()
+                scope.cancel("one has ended")
+
+            for call in calls:
+                nursery.start_soon(wait, call)

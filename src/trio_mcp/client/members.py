@@ -94,6 +94,7 @@ class Member:
         )
 
     def connected(self, client: Client) -> None:
+        """The group has connected it."""
         self.client = client
         self.settled.set()
 
