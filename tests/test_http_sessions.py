@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+from tests.peers.scripted import DISCOVERED
 from tests.peers.sessions import INITIALIZED, HttpRequest, HttpSession, http_session
 
 from trio_mcp import (
@@ -201,6 +202,25 @@ async def test_initialize_that_is_never_answered_is_given_up_by_closing() -> Non
             async with connect(server.address, limits=Limits(connect=0.3)):
                 pytest.fail("connected")
         assert server.methods() == ["server/discover", "initialize"]
+
+
+async def test_a_slow_server_of_our_revision_is_spoken_to_as_one() -> None:
+    async def script(request: HttpRequest) -> bool:
+        if request.body.get("method") == "server/discover":
+            await server.until(lambda: server.sent("initialize"))
+            body = {"jsonrpc": "2.0", "id": request.body["id"], "result": DISCOVERED}
+            await request.answer(msgspec.json.encode(body))
+        elif request.body.get("method") == "initialize":
+            await request.closed_by_client()
+        else:
+            return False
+        return True
+
+    async with http_session(script) as server:
+        async with connect(server.address, limits=Limits(probe=0.05)) as client:
+            assert client.protocol_version == "2026-07-28"
+        assert server.methods() == ["server/discover", "initialize"]
+        assert server.verbs() == ["POST", "POST"]
 
 
 # Calls --------------------------------------------------------------------------------------------

@@ -203,6 +203,15 @@ async def test_a_server_that_ends_at_initialize_is_lost() -> None:
                 pytest.fail("connected")
 
 
+@pytest.mark.parametrize(("code", "error"), [(-32603, ServerError), (-32601, IncompatibleServer)])
+async def test_a_server_that_refuses_both_is_incompatible_unless_it_has_failed(
+    code: int, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match="no thanks"):
+        async with in_session(lambda _: Error(code, "no thanks")):
+            pytest.fail("connected")
+
+
 async def test_answers_with_wrong_ids_are_no_answers(caplog: pytest.LogCaptureFixture) -> None:
     def answer(request: dict[str, Any]) -> bytes | None:
         if request["method"] != "initialize":

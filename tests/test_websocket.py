@@ -1326,6 +1326,7 @@ async def test_the_answer_to_discovery_has_a_limit_of_its_own(
         ws = await request.accept()
         await trio.sleep(6)
         await answer_discovery(ws)
+        assert '"initialize"' in await ws.get_message()  # which the silence has led to
         with pytest.raises(ConnectionClosed):
             await ws.get_message()
 
