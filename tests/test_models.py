@@ -326,7 +326,7 @@ def test_each_example_type_is_modelled() -> None:
 
 
 def test_each_model_module_is_tested() -> None:
-    others = {"__init__", "converter", "problems"}
+    others = {"__init__", "converter", "problems", "initialization"}  # the last of an earlier one
     stems = {path.stem for path in Path(str(base.__file__)).parent.glob("*.py")}
     assert stems - others == {module.__name__.rpartition(".")[2] for module in MODULES}
 

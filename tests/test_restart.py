@@ -508,7 +508,7 @@ async def test_the_last_failure_is_named(
 
     async with world(monkeypatch, answer, Restart(attempts=1)) as (client, it):
         await it.crash()
-        with pytest.raises(ConnectionLost, match=r"refused server/discover \(what\?"):
+        with pytest.raises(ConnectionLost, match=r"does not speak 2026-07-28 any more \(what\?"):
             await client.call_tool("any")
 
 

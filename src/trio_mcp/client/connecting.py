@@ -15,7 +15,6 @@ from typing import Any, Final, TypeAlias, TypeGuard
 import attrs
 import trio
 
-from ..runtime.eras.revision_2026_07_28 import VERSION
 from ..runtime.groups import leaf_of
 from ..runtime.journal import Journal
 from ..runtime.limits import Limits
@@ -268,7 +267,7 @@ def _supervised(
 
 def _supervise(connection: RestartingConnection, client: Client, limits: Limits) -> None:
     """The server has been discovered: from now on a lost one is started again."""
-    if client.protocol_version == VERSION:
+    if connection.session is None:
         connection.supervise(partial(find_out_again, client, limits))
     else:
         logger.warning(

@@ -111,6 +111,7 @@ class Member:
         return self._error
 
     def ended(self) -> None:
+        """It is over, in whatever way."""
         self.over.set()
         self.settled.set()
 
