@@ -10,11 +10,9 @@ import attrs
 
 from ..runtime.context import Context, exchange_of
 from ..runtime.errors import ErrorCode, ProtocolError, ToolError
-from ..runtime.jsonrpc import encode
 from ..runtime.limits import Limits
 from ..runtime.mirrored import MirroredParameter, mirrored_parameters
 from ..runtime.models.base import UNSET, Icon, PaginatedRequestParams
-from ..runtime.models.converter import unstructure
 from ..runtime.models.tools import (
     CallToolRequestParams,
     CallToolResult,
@@ -41,6 +39,7 @@ from .schema.signature import (
     OutputError,
     inspect_function,
 )
+from .soundness import check_options, check_sendable, sound
 
 __all__ = ["RegisteredTool", "Tools", "tool_failure"]
 
@@ -110,6 +109,7 @@ class Tools:
             mirrored = mirrored_parameters(schema.input_schema)
         except ValueError as error:
             raise ValueError(f"the tool {name!r} cannot be offered: {error}") from None
+        check_options(annotations=annotations, kind=ToolAnnotations, icons=icons, meta=meta)
         definition = Tool(
             name=name,
             input_schema=schema.input_schema,
@@ -120,13 +120,7 @@ class Tools:
             icons=list(icons) if icons else None,
             meta=dict(meta) if meta is not None else None,
         )
-        try:
-            encode(unstructure(definition))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ValueError(
-                f"the definition of tool {name!r} (description, title, schema …) cannot be sent as "
-                f"JSON: {error}"
-            ) from error
+        check_sendable(definition, f"tool {name!r}")
         handler = HandlerFunction.of(function, schema.context_parameter, timeout)
         tool = RegisteredTool(definition, handler, schema, mirrored)
         self._tools.add(name, tool)
@@ -177,7 +171,7 @@ class Tools:
             if schema.output_schema is None:
                 return unstructured_result(value)
             if isinstance(value, CallToolResult):
-                return value
+                return sound(value)
             return structured_result(schema.structure_output(value))
         except NonFiniteOutput as error:
             raise ProtocolError(ErrorCode.INTERNAL_ERROR, str(error)) from None
