@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from ..runtime.context import Context, exchange_of
+from .soundness import check_timeout
 
 __all__ = ["HandlerFunction"]
 
@@ -31,9 +32,8 @@ class HandlerFunction:
     def of(
         cls, function: Callable[..., Any], context_parameter: str | None, timeout: float | None
     ) -> HandlerFunction:
-        """Raises ``ValueError`` for a timeout that is none."""
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
+        """Raises ``ValueError`` or ``TypeError`` for a timeout that is none."""
+        check_timeout(timeout)
         return cls(function, context_parameter, _is_async(function), timeout)
 
     async def run(self, ctx: Context, name: str, arguments: Mapping[str, Any]) -> Any:

@@ -21,7 +21,7 @@ from ..runtime.models.content import (
 )
 from ..runtime.models.converter import structure, unstructure
 
-__all__ = ["check_options", "check_sendable", "sound"]
+__all__ = ["check_options", "check_sendable", "check_timeout", "sound"]
 
 M = TypeVar("M")
 
@@ -46,7 +46,7 @@ def check_sendable(definition: Any, what: str) -> None:
         encode(unstructure(definition))
     except _UNSOUND as error:
         raise ValueError(
-            f"the definition of {what} (title, description, …) cannot be sent: {error}"
+            f"the definition of {what} (title, description, …) cannot be sent as JSON: {error}"
         ) from error
 
 
@@ -66,13 +66,21 @@ def check_options(
         raise TypeError(f"meta is a dict, not {type(meta).__name__}")
 
 
+def check_timeout(timeout: Any) -> None:
+    """Raises ``ValueError`` or ``TypeError`` for what is neither seconds nor ``None``."""
+    if timeout is None:
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout is a number of seconds, not {timeout!r:.80}")
+    if not timeout > 0:
+        raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
+
+
 def _check(model: Any) -> None:
     try:
         data = unstructure(model)
     except AttributeError as error:  # something else in the place of a model
-        raise TypeError(
-            f"{type(model).__name__} has something else than its parts: {error}"
-        ) from error
+        raise TypeError(f"{type(model).__name__} has a part that is none: {error}") from error
     structure(type(model), data)
 
 

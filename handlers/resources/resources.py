@@ -27,10 +27,10 @@ from ...runtime.models.resources import (
     Resource,
     ResourceTemplate,
 )
-from ..caching import CacheHint
+from ..caching import CacheHint, check_cache
 from ..pagination import Cursors
 from ..registry import Registry
-from ..soundness import check_options, check_sendable
+from ..soundness import check_options, check_sendable, check_timeout
 from .contents import Contents, bytes_contents, text_contents
 from .directories import ServedDirectory
 from .files import Directory
@@ -122,6 +122,7 @@ class Resources:
 
         Raises ``ValueError`` or ``TypeError`` for what cannot be a resource.
         """
+        check_cache(cache)
         template = UriTemplate(uri) if "{" in uri or "}" in uri else None
         self._check_uri(uri, template)
         source = ResourceFunction.of(
@@ -161,6 +162,7 @@ class Resources:
         cache: CacheHint | None = None,
     ) -> None:
         """Add what is always the same. Raises ``ValueError`` or ``TypeError`` for what is none."""
+        check_cache(cache)
         self._check_uri(uri, None)
         contents: Contents
         if isinstance(content, str):
@@ -194,8 +196,8 @@ class Resources:
         cache: CacheHint | None = None,
     ) -> None:
         """Add the files of a directory. Raises ``ValueError`` where two directories overlap."""
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
+        check_timeout(timeout)
+        check_cache(cache)
         check_options(annotations=annotations, kind=Annotations)
         for other in self._directories:
             if files.uri.startswith(other.uri) or other.uri.startswith(files.uri):
