@@ -25,6 +25,7 @@ import attrs
 import jsonschema_rs
 import msgspec
 
+from ...runtime.jsonrpc import NonFiniteNumber
 from .callables import Inspected, Parameter, SignatureError
 from .docstrings import parse_docstring
 from .fields import UnsupportedAnnotation
@@ -84,7 +85,7 @@ class OutputError(ValueError):
         return summarise(self.problems, f"{self.function}() did not return what it promises")
 
 
-class NonFiniteOutput(OutputError):
+class NonFiniteOutput(OutputError, NonFiniteNumber):
     """It returned NaN or an infinity, which JSON does not have; the text says where."""
 
 
@@ -98,6 +99,7 @@ class FunctionSchema:
         description: the docstring without its parameter section, possibly empty.
         context_parameter: the parameter to pass the context to, which no schema shows.
         function: its name, for messages.
+        plain: what it returns if it promises text or nothing; empty if it promises something else.
     """
 
     input_schema: Schema
@@ -105,6 +107,7 @@ class FunctionSchema:
     description: str
     context_parameter: str | None
     function: str
+    plain: tuple[type, ...]
     _incoming: _Incoming | _Given = attrs.field(repr=False)
     _outgoing: _Outgoing = attrs.field(repr=False)
 
@@ -131,6 +134,18 @@ class FunctionSchema:
             OutputError: with the path of what is no JSON, not finite, or not as promised.
         """
         return self._outgoing.structure(value)
+
+    def check_plain(self, value: Any) -> None:
+        """Hold the result of a function without an output schema against `plain`.
+
+        Raises:
+            OutputError: it promises text, or nothing, and has returned something else.
+        """
+        if self.plain and not isinstance(value, self.plain):
+            expected = " or ".join(_PLAIN_WORDS[kind] for kind in self.plain)
+            raise OutputError(
+                self.function, [f"the result must be {expected}, not {type(value).__name__}"]
+            )
 
 
 def inspect_function(
@@ -196,6 +211,7 @@ def inspect_function(
         description=docs.description,
         context_parameter=subject.context_parameter,
         function=subject.name,
+        plain=_plain_types(returns),
         incoming=incoming,
         outgoing=outgoing,
     )
@@ -319,6 +335,7 @@ class _Outgoing:
         return built
 
 
+_PLAIN_WORDS: dict[type, str] = {str: "a str", type(None): "None"}
 _SCALARS: dict[Any, type] = {"integer": int, "number": float, "boolean": bool}
 
 
@@ -387,6 +404,21 @@ def _mentions(annotation: Any, classes: tuple[type, ...]) -> bool:
     if isinstance(origin, type) and issubclass(origin, classes):
         return True
     return any(_mentions(arg, classes) for arg in get_args(annotation))
+
+
+def _plain_types(annotation: Any) -> tuple[type, ...]:
+    """`str`, `None` or both, if the annotation says nothing else."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _plain_types(annotation.__origin__)
+    if origin is Union or origin is types.UnionType:
+        members = [_plain_types(member) for member in get_args(annotation)]
+        found = {kind for kinds in members for kind in kinds}
+        return tuple(kind for kind in _PLAIN_WORDS if kind in found) if all(members) else ()
+    kind = getattr(annotation, "__supertype__", None) or annotation  # NewType
+    if kind is None or kind is type(None):
+        return (type(None),)
+    return (str,) if kind is str else ()
 
 
 def _is_plain_content(annotation: Any) -> bool:
