@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import functools
 import math
+import re
+import reprlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
@@ -31,6 +33,7 @@ from .docstrings import parse_docstring
 from .fields import UnsupportedAnnotation
 from .given import GivenSchema
 from .problems import MAX_DEPTH, Checker, has_non_finite, summarise
+from .pydantic_models import is_field
 from .type_hints import Translation, convert_custom, encode_custom
 from .type_schemas import Schema, describe_types, is_open, self_contained
 
@@ -180,6 +183,7 @@ def inspect_function(
     """
     subject = Inspected.of(fn, context_type)
     parameters = subject.parameters()
+    subject.refuse_bare_context(parameters)
     docs = parse_docstring(subject.doc)
     returns = subject.evaluate("the return annotation", subject.signature.return_annotation)
     incoming: _Incoming | _Given
@@ -336,6 +340,8 @@ class _Outgoing:
 
 
 _PLAIN_WORDS: dict[type, str] = {str: "a str", type(None): "None"}
+_WRONG_KIND = re.compile(r", got `|^Invalid enum value")
+_JSON_KINDS = frozenset({str, int, float, bool, list, dict, tuple})
 _SCALARS: dict[Any, type] = {"integer": int, "number": float, "boolean": bool}
 
 
@@ -371,13 +377,28 @@ def _input_schema(
 
 
 def _default(parameter: Parameter) -> Schema:
-    """The default as JSON, if it is one that a peer could send as well."""
+    """The default as JSON, if it is one that a peer could send as well.
+
+    Raises `UnsupportedAnnotation` for one that is a mistake.
+    """
     if parameter.required:
         return {}
+    default = parameter.default
+    if is_field(default):
+        raise UnsupportedAnnotation(
+            f"its default is {type(default).__name__}(…), which would be passed as it is: write "
+            "`name: Annotated[int, Field(ge=1)] = 3`"
+        )
     try:
-        built = msgspec.to_builtins(parameter.default, str_keys=True, enc_hook=encode_custom)
+        built = msgspec.to_builtins(default, str_keys=True, enc_hook=encode_custom)
         msgspec.convert(built, parameter.kind, dec_hook=convert_custom, str_keys=True)
-    except (TypeError, ValueError, RecursionError, msgspec.ValidationError):
+    except (TypeError, ValueError, RecursionError, msgspec.ValidationError) as error:
+        # None, or a value below a bound, often stands for "not given", and an object may be a mark
+        # that only the function knows. What a type checker would refuse is a mistake.
+        if type(default) in _JSON_KINDS and _WRONG_KIND.search(str(error)):
+            raise UnsupportedAnnotation(
+                f"its default {reprlib.repr(default)} does not fit its annotation: {error}"
+            ) from error
         return {}
     return {} if has_non_finite(built) else {"default": built}
 
