@@ -157,7 +157,10 @@ class Tools:
     async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
         tool = self._tools.get(params.name)
         if tool is None:
-            raise ProtocolError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {params.name[:128]}")
+            raise ProtocolError(
+                ErrorCode.INVALID_PARAMS,
+                f"Unknown tool: {params.name[:128]} (tools/list names those there are)",
+            )
         schema = tool.schema
         try:
             arguments = schema.bind(params.arguments if params.arguments is not None else {})

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from trio_mcp import CacheHint, Limits, Server, connect
+from trio_mcp import (
+    CacheHint,
+    Context,
+    Elicit,
+    Limits,
+    ProtocolError,
+    Server,
+    ServerError,
+    connect,
+)
+from trio_mcp.cli.calling import _some
+from trio_mcp.handlers.input.rounds import _culprit
 
 
 def answer() -> str:
@@ -122,3 +134,61 @@ async def test_what_was_refused_is_not_listed() -> None:
         server.add_tool(answer, name="broken", title=3)  # type: ignore[arg-type]
     async with connect(server) as client:
         assert [tool.name async for tool in client.tools()] == ["answer"]
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "words"),
+    [
+        ("a", "m", "code .* is an integer, not 'a'"),
+        (True, "m", "code"),
+        (-1, 3, "message .* not 3"),
+    ],
+)
+def test_a_protocol_error_is_a_code_and_a_text(code: Any, message: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        ProtocolError(code, message)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"seen": {1, 2}}, "its entry 'seen' is, or holds, something else than dict"),
+        ({"fine": 1, "when": object()}, "its entry 'when' is, or holds, .*: a object"),
+        ({3: "x"}, "its key 3 is a int, and keys are text"),
+    ],
+)
+def test_a_state_that_cannot_be_remembered_names_the_entry(
+    entry: dict[Any, Any], words: str
+) -> None:
+    culprit = _culprit(entry)
+    assert culprit is not None
+    assert re.match(words, culprit)
+
+
+def test_a_state_that_can_be_remembered_has_no_culprit() -> None:
+    assert _culprit({"a": [1, {"b": None}], "c": 0.5}) is None
+
+
+async def test_ask_takes_a_dict(caplog: pytest.LogCaptureFixture) -> None:
+    server = _server()
+
+    @server.tool
+    async def question(ctx: Context) -> str:
+        await ctx.ask(Elicit("Your name?", {}))  # type: ignore[arg-type]
+        return ""
+
+    async with connect(server) as client:
+        with pytest.raises(ServerError, match="Internal error"):
+            await client.call_tool("question")
+    assert "ask() takes a dict of questions by keys" in caplog.text
+
+
+async def test_an_unknown_tool_is_told_where_the_known_ones_are() -> None:
+    async with connect(_server()) as client:
+        with pytest.raises(ServerError, match=r"Unknown tool: x \(tools/list names those"):
+            await client.call_tool("x")
+
+
+def test_a_long_list_of_names_is_cut() -> None:
+    assert _some(["a", "b"]) == "a, b"
+    assert _some([str(n) for n in range(45)]).endswith("10, 11, … and 33 more")
