@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from ..runtime.context import Context, exchange_of
+from .soundness import check_timeout
 
 __all__ = ["HandlerFunction"]
 
@@ -31,9 +32,8 @@ class HandlerFunction:
     def of(
         cls, function: Callable[..., Any], context_parameter: str | None, timeout: float | None
     ) -> HandlerFunction:
-        """Raises ``ValueError`` for a timeout that is none."""
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
+        """Raises ``ValueError`` or ``TypeError`` for a timeout that is none."""
+        check_timeout(timeout)
         return cls(function, context_parameter, _is_async(function), timeout)
 
     async def run(self, ctx: Context, name: str, arguments: Mapping[str, Any]) -> Any:
@@ -44,15 +44,46 @@ class HandlerFunction:
         if self.context_parameter is not None:
             arguments = {**arguments, self.context_parameter: ctx}
         if self.is_async:
-            return await self.function(**arguments)
-        job = functools.partial(self.function, **arguments)
+            made = self.function(**arguments)
+            # A plain wrapper around an async def may have awaited for itself, or know the answer.
+            return self._finished(await made if hasattr(made, "__await__") else made)
+        job = functools.partial(self._call, arguments)
         return await exchange.core.threads.run(exchange, name, job)
+
+    def _call(self, arguments: Mapping[str, Any]) -> Any:
+        """In a thread."""
+        return self._finished(self.function(**arguments))
+
+    def _finished(self, value: Any) -> Any:
+        if hasattr(value, "__await__"):
+            raise self._not_awaited(value)
+        return value
+
+    def _not_awaited(self, value: Any) -> TypeError:
+        """It returned something to await instead of a result, which nobody will await."""
+        name = getattr(self.function, "__name__", None) or type(self.function).__name__
+        kind = "a coroutine" if inspect.iscoroutine(value) else type(value).__name__
+        if inspect.iscoroutine(value):
+            value.close()
+        if self.is_async:
+            return TypeError(f"{name}() returned {kind}: was an await forgotten?")
+        return TypeError(f"{name}() returned {kind}: make it async def, and await it there")
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it makes a coroutine: also for partials, and objects with ``__call__``."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    """Whether calling it makes a coroutine: also for partials, objects with ``__call__``, and what
+    ``functools.wraps`` says that it wraps."""
+    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif _makes_coroutines(function):
+            return True
+        else:
+            function = function.__wrapped__
+    return _makes_coroutines(function)
+
+
+def _makes_coroutines(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004
     )

@@ -13,6 +13,7 @@ from ..runtime.models.base import UNSET, Unset
 from ..runtime.models.content import ContentBlock, TextContent
 from ..runtime.models.tools import CallToolResult
 from .schema.type_hints import base_value, encode_custom
+from .soundness import sound
 
 __all__ = [
     "UNSTRUCTURED",
@@ -56,7 +57,7 @@ class ToolResult(Generic[T]):
 def full_result(result: ToolResult[Any], value: Any) -> CallToolResult:
     """``value`` is its structured content as plain JSON, or ``UNSET``.
 
-    Raises ``TypeError`` for content that is none.
+    Raises ``TypeError`` or ``ValueError`` for content that is none.
     """
     whole = CallToolResult([]) if value is UNSET else structured_result(value)
     if result.content is not None:
@@ -88,12 +89,13 @@ def structured_result(value: Any) -> CallToolResult:
 def unstructured_result(value: Any) -> CallToolResult:
     """A result without structured content: text, content blocks, lists of them, or nothing.
 
-    Anything else becomes JSON text. Raises ``TypeError`` for what JSON cannot hold.
+    Anything else becomes JSON text. Raises ``TypeError`` or ``ValueError`` for what JSON cannot
+    hold, and for blocks and results that are none.
     """
     if isinstance(value, str):
         return CallToolResult([TextContent(base_value(value))])
     if isinstance(value, CallToolResult):
-        return value
+        return sound(value)
     if value is None:
         return CallToolResult([])
     if isinstance(value, (list, tuple)) and any(isinstance(item, _BLOCKS) for item in value):
@@ -109,7 +111,7 @@ def error_result(message: str) -> CallToolResult:
 
 def _block(value: Any) -> ContentBlock:
     if isinstance(value, _BLOCKS):
-        return value  # type: ignore[return-value]
+        return sound(value)  # type: ignore[return-value]
     if isinstance(value, str):
         return TextContent(base_value(value))
     if isinstance(value, (bytes, bytearray, memoryview)):

@@ -10,11 +10,9 @@ import attrs
 
 from ..runtime.context import Context, exchange_of
 from ..runtime.errors import ErrorCode, ProtocolError, ToolError
-from ..runtime.jsonrpc import encode
 from ..runtime.limits import Limits
 from ..runtime.mirrored import MirroredParameter, mirrored_parameters
 from ..runtime.models.base import UNSET, Icon, PaginatedRequestParams
-from ..runtime.models.converter import unstructure
 from ..runtime.models.tools import (
     CallToolRequestParams,
     CallToolResult,
@@ -37,10 +35,10 @@ from .schema.given import GivenSchema
 from .schema.signature import (
     FunctionSchema,
     InvalidArguments,
-    NonFiniteOutput,
     OutputError,
     inspect_function,
 )
+from .soundness import check_options, check_sendable, sound
 
 __all__ = ["RegisteredTool", "Tools", "tool_failure"]
 
@@ -55,6 +53,8 @@ class RegisteredTool:
     function: HandlerFunction
     schema: FunctionSchema
     mirrored: tuple[MirroredParameter, ...]
+    takes_anything: bool
+    """Its output schema is that of any list or any object."""
 
 
 class Tools:
@@ -110,6 +110,7 @@ class Tools:
             mirrored = mirrored_parameters(schema.input_schema)
         except ValueError as error:
             raise ValueError(f"the tool {name!r} cannot be offered: {error}") from None
+        check_options(annotations=annotations, kind=ToolAnnotations, icons=icons, meta=meta)
         definition = Tool(
             name=name,
             input_schema=schema.input_schema,
@@ -120,15 +121,11 @@ class Tools:
             icons=list(icons) if icons else None,
             meta=dict(meta) if meta is not None else None,
         )
-        try:
-            encode(unstructure(definition))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ValueError(
-                f"the definition of tool {name!r} (description, title, schema …) cannot be sent as "
-                f"JSON: {error}"
-            ) from error
+        check_sendable(definition, f"tool {name!r}")
         handler = HandlerFunction.of(function, schema.context_parameter, timeout)
-        tool = RegisteredTool(definition, handler, schema, mirrored)
+        tool = RegisteredTool(
+            definition, handler, schema, mirrored, _takes_anything(schema.output_schema)
+        )
         self._tools.add(name, tool)
         return tool
 
@@ -160,7 +157,10 @@ class Tools:
     async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
         tool = self._tools.get(params.name)
         if tool is None:
-            raise ProtocolError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {params.name[:128]}")
+            raise ProtocolError(
+                ErrorCode.INVALID_PARAMS,
+                f"Unknown tool: {params.name[:128]} (tools/list names those there are)",
+            )
         schema = tool.schema
         try:
             arguments = schema.bind(params.arguments if params.arguments is not None else {})
@@ -171,22 +171,46 @@ class Tools:
             exchange = exchange_of(ctx)
             exchange.core.round_of(exchange)
         value = await tool.function.run(ctx, params.name, arguments)
-        try:
-            if isinstance(value, ToolResult):
-                return _checked(value, schema)
-            if schema.output_schema is None:
-                return unstructured_result(value)
-            if isinstance(value, CallToolResult):
-                return value
-            return structured_result(schema.structure_output(value))
-        except NonFiniteOutput as error:
-            raise ProtocolError(ErrorCode.INTERNAL_ERROR, str(error)) from None
+        if isinstance(value, ToolResult):
+            return _checked(value, schema)
+        if schema.output_schema is None:
+            if schema.plain and not isinstance(value, UNSTRUCTURED):
+                schema.check_plain(value)
+            return unstructured_result(value)
+        if isinstance(value, CallToolResult):
+            return sound(value)
+        if tool.takes_anything:
+            _refuse_blocks(value, schema)
+        return structured_result(schema.structure_output(value))
 
 
 def _may_change(params: CallToolRequestParams, arguments: Mapping[str, Any]) -> bool:
     """Whether a function that gets these arguments could change those of the request by it."""
     given = params.arguments or {}
     return any(type(value) in (dict, list) for value in (*given.values(), *arguments.values()))
+
+
+def _takes_anything(output_schema: Mapping[str, Any] | None) -> bool:
+    schema = output_schema or {}
+    return schema.get("type") in ("array", "object") and not any(
+        schema.get(keyword)
+        for keyword in schema.keys() - {"type", "title", "description", "$schema"}
+    )
+
+
+def _refuse_blocks(value: Any, schema: FunctionSchema) -> None:
+    """Content is for people and models: as data it would be the JSON of its Python attributes."""
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    for item in items:
+        if isinstance(item, UNSTRUCTURED):
+            name = type(item).__name__
+            raise OutputError(
+                schema.function,
+                [
+                    f"the result holds {name}, and the return annotation promises data: annotate "
+                    f"it with what it is, as in `-> list[{name}]`, or not at all"
+                ],
+            )
 
 
 def _checked(result: ToolResult[Any], schema: FunctionSchema) -> CallToolResult:

@@ -228,11 +228,12 @@ class Dispatcher:
     def encode_result(self, exchange: Exchange, result: dict[str, Any]) -> bytes:
         frame = encode_result(exchange.request.id, result)
         if len(frame) > self.limits.message_bytes:
-            raise ProtocolError(
-                ErrorCode.INTERNAL_ERROR,
+            problem = (
                 f"The result has {len(frame)} bytes, more than the server's limit "
-                f"message_bytes={self.limits.message_bytes}",
+                f"message_bytes={self.limits.message_bytes}"
             )
+            logger.error("exchange %d: %s failed: %s", exchange.key, exchange.name, problem)
+            raise ProtocolError(ErrorCode.INTERNAL_ERROR, f"{problem}; {_more(exchange)}")
         return frame
 
     def encode_error(self, exchange: Exchange, error: ProtocolError) -> bytes:
@@ -255,7 +256,8 @@ class Dispatcher:
             exchange.span.raised(error)
         if isinstance(error, NonFiniteNumber):
             return ProtocolError(
-                ErrorCode.INTERNAL_ERROR, f"The result cannot be sent as JSON: {error}"
+                ErrorCode.INTERNAL_ERROR,
+                f"The result cannot be sent as JSON: {error}; {_more(exchange)}",
             )
         return _internal(exchange)
 
@@ -275,7 +277,8 @@ class Dispatcher:
 
 
 def _internal(exchange: Exchange) -> ProtocolError:
-    return ProtocolError(
-        ErrorCode.INTERNAL_ERROR,
-        f"Internal error; the server's log has more under exchange {exchange.key}",
-    )
+    return ProtocolError(ErrorCode.INTERNAL_ERROR, f"Internal error; {_more(exchange)}")
+
+
+def _more(exchange: Exchange) -> str:
+    return f"the server's log has more under exchange {exchange.key}"

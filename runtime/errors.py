@@ -59,6 +59,8 @@ class ProtocolError(TrioMcpError):
     :param message: one sentence for the caller's log.
     :param data: any JSON value, sent as ``error.data``; ``None`` sends no data.
 
+    Raises ``TypeError`` for another code or message.
+
     Where a message was refused whose id could be read, ``request_id`` or, for an answer,
     ``response_id`` has it.
     """
@@ -67,6 +69,10 @@ class ProtocolError(TrioMcpError):
     response_id: str | int | None = None
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
+        if not isinstance(code, int) or isinstance(code, bool):
+            raise TypeError(f"the code of a ProtocolError is an integer, not {code!r:.80}")
+        if not isinstance(message, str):
+            raise TypeError(f"the message of a ProtocolError is a text, not {message!r:.80}")
         super().__init__(message)
         self.code = int(code)
         self.message = message

@@ -7,12 +7,19 @@ from typing import Any
 
 import attrs
 
-__all__ = ["Limits"]
+__all__ = ["Limits", "limits_or_default"]
 
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"Limits.{attribute.name} is a number, not {value!r:.80}")
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"Limits.{attribute.name} must be a finite number above 0, not {value!r}")
+
+
+def _whole(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"Limits.{attribute.name} is a whole number, not {value!r:.80}")
 
 
 def _bound(default: float) -> float:
@@ -20,7 +27,7 @@ def _bound(default: float) -> float:
 
 
 def _count(default: int) -> int:
-    return attrs.field(default=default, validator=[attrs.validators.instance_of(int), _positive])
+    return attrs.field(default=default, validator=[_whole, _positive])
 
 
 @attrs.frozen(kw_only=True)
@@ -197,3 +204,12 @@ class Limits:
     """How long it may take after SIGTERM; then SIGKILL."""
     stderr_bytes: int = _count(64 * 1024)
     """How much of the end of a server's standard error is kept."""
+
+
+def limits_or_default(limits: Any) -> Limits:
+    """The limits that were passed as an option. Raises ``TypeError`` for what is none."""
+    if limits is None:
+        return Limits()
+    if not isinstance(limits, Limits):
+        raise TypeError(f"limits are a Limits(…), such as Limits(stall=5), not {limits!r:.80}")
+    return limits

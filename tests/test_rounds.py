@@ -742,7 +742,8 @@ async def test_a_state_that_is_no_json_is_told_to_the_programmer(
 
     async with asking(server) as client:
         assert (await client.error("odd"))["code"] == ErrorCode.INTERNAL_ERROR
-    assert "ctx.state cannot be remembered" in caplog.text
+    assert "ctx.state cannot be remembered: its entry 'when' is" in caplog.text
+    assert "a date" in caplog.text
 
 
 async def test_bounds_of_a_question_are_told_to_the_programmer() -> None:

@@ -28,7 +28,7 @@ from tests.peers.raw import cancel, raw_client, request, same_id, until
 from tests.peers.wires import AUTO, PATIENCE, Handle, Message, Peer, Site, serving
 from tests.test_races import ScriptedWire
 
-from trio_mcp import Change, ErrorCode, Limits, LocalBus, Server
+from trio_mcp import Change, ErrorCode, Limits, LocalBus, Server, connect
 from trio_mcp.handlers.changes import Deliver
 from trio_mcp.runtime.jsonrpc import Request
 from trio_mcp.transports.channel import BATCH
@@ -753,3 +753,33 @@ async def test_invariant_9_what_a_subscription_remembers_counts_against_its_conn
         assert (await peer.receive())["method"] == "notifications/subscriptions/acknowledged"
         await peer.send(cancel(3))
     assert len(server._subscriptions) == 0
+
+
+# Lists that the application knows have changed ----------------------------------------------------
+
+
+async def test_files_that_come_are_told_by_who_knows(tmp_path: Path) -> None:
+    """From a thread as from the loop, once each; a directory by itself tells nothing."""
+    server = Server("files", version="1")
+    server.add_directory(tmp_path, uri="docs:///")
+
+    def write(name: str) -> None:
+        (tmp_path / name).write_text("x")
+        server.notify_list_changed("resources")
+
+    async with (
+        connect(server) as client,
+        client.listen(tools=True, resources_list=True) as changes,
+    ):
+        news = aiter(changes)
+        await trio.to_thread.run_sync(write, "a.md")
+        assert (await anext(news)).kind == "resources"
+        assert [file.uri async for file in client.resources()] == ["docs:///a.md"]
+        server.notify_list_changed("tools")
+        assert (await anext(news)).kind == "tools"
+
+
+def test_there_are_three_lists() -> None:
+    server = Server("s", version="1")
+    with pytest.raises(ValueError, match='a list is "tools", "prompts" or "resources"'):
+        server.notify_list_changed("resource")  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ Specification: *Multi Round-Trip Requests*.
 from __future__ import annotations
 
 import logging
+import reprlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -80,6 +81,11 @@ class HandlerRound:
         return self._remembered
 
     def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
+        if not isinstance(questions, Mapping):
+            raise TypeError(
+                'ask() takes a dict of questions by keys, as in {"name": Elicit(…)}, not '
+                f"{type(questions).__name__}"
+            )
         prepared = {key: self._prepare(key, question) for key, question in questions.items()}
         answers = {key: self._answer(key, question) for key, question in prepared.items()}
         missing = {key: prepared[key] for key, answer in answers.items() if answer is _NOTHING}
@@ -105,7 +111,9 @@ class HandlerRound:
         try:
             sealed = self._states.seal(self._binding, memory)
         except (TypeError, ValueError, RecursionError) as error:
-            raise TypeError(f"ctx.state cannot be remembered: {error}") from error
+            raise TypeError(
+                f"ctx.state cannot be remembered: {_culprit(self._remembered) or error}"
+            ) from error
         return InputRequiredResult(asked.requests, sealed)
 
     def _prepare(self, key: str, question: Question) -> Prepared:
@@ -160,6 +168,23 @@ class HandlerRound:
 def _copy(answer: Any) -> Any:
     """For the handler, which may change what it gets; what is remembered stays as it was given."""
     return msgspec.json.decode(encode(answer))
+
+
+def _culprit(state: Mapping[Any, Any]) -> str | None:
+    """The entry of a state that JSON would not bring back as it is, in words."""
+    for key, value in state.items():
+        if type(key) is not str:
+            return f"its key {reprlib.repr(key)} is a {type(key).__name__}, and keys are text"
+        try:
+            same = _copy(value) == value
+        except (TypeError, ValueError, RecursionError):
+            same = False
+        if not same:
+            return (
+                f"its entry {reprlib.repr(key)} is, or holds, something else than dict (with text "
+                f"keys), list, str, int, float, bool and None: a {type(value).__name__}"
+            )
+    return None
 
 
 def _names(capabilities: ClientCapabilities) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final, get_args
 
 from ...runtime.models.content import ContentBlock, TextContent
-from ...runtime.models.converter import structure, unstructure
 from ...runtime.models.prompts import GetPromptResult, PromptMessage
 from ..schema.type_hints import base_value
+from ..soundness import sound
 
 __all__ = ["MESSAGES", "prompt_result"]
 
@@ -35,8 +35,7 @@ def prompt_result(value: Any, description: str | None) -> GetPromptResult:
                 "a prompt's messages are PromptMessage objects with one content block each, such "
                 f"as TextContent; not {message!r}"
             )
-    structure(GetPromptResult, unstructure(result))
-    return result
+    return sound(result)
 
 
 def _message(value: Any) -> PromptMessage:

@@ -9,9 +9,7 @@ import attrs
 
 from ...runtime.context import Context
 from ...runtime.errors import ErrorCode, ProtocolError
-from ...runtime.jsonrpc import encode
 from ...runtime.models.base import Icon, PaginatedRequestParams
-from ...runtime.models.converter import unstructure
 from ...runtime.models.prompts import (
     GetPromptRequestParams,
     GetPromptResult,
@@ -24,6 +22,7 @@ from ..functions import HandlerFunction
 from ..registry import Registry
 from ..schema.signature import InvalidArguments, SignatureError, inspect_function
 from ..schema.texts import TextArgument, TextArguments
+from ..soundness import check_options, check_sendable
 from .messages import MESSAGES, prompt_result
 
 __all__ = ["Prompts", "RegisteredPrompt"]
@@ -86,6 +85,7 @@ class Prompts:
             arguments = TextArguments.of(schema)
         except SignatureError as error:
             raise SignatureError(f"the prompt {name!r}: {error}") from None
+        check_options(icons=icons)
         definition = Prompt(
             name=name,
             title=title,
@@ -93,13 +93,7 @@ class Prompts:
             arguments=[_argument(known) for known in arguments.by_name.values()] or None,
             icons=[*icons] if icons else None,
         )
-        try:
-            encode(unstructure(definition))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ValueError(
-                f"the definition of prompt {name!r} (description, title …) cannot be sent as "
-                f"JSON: {error}"
-            ) from error
+        check_sendable(definition, f"prompt {name!r}")
         handler = HandlerFunction.of(function, schema.context_parameter, timeout)
         prompt = RegisteredPrompt(definition, handler, arguments)
         self._prompts.add(name, prompt)

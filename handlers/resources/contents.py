@@ -9,10 +9,10 @@ import msgspec
 
 from ...runtime.jsonrpc import encode
 from ...runtime.models.content import BlobResourceContents, TextResourceContents
-from ...runtime.models.converter import structure, unstructure
 from ...runtime.models.resources import ReadResourceResult
 from ..caching import CacheHint
 from ..schema.type_hints import base_value, encode_custom
+from ..soundness import sound
 
 __all__ = ["Contents", "bytes_contents", "read_result", "text_contents"]
 
@@ -31,9 +31,7 @@ def read_result(
     cannot hold, and for contents that are none.
     """
     if isinstance(value, ReadResourceResult):
-        for item in value.contents:
-            _checked(item)
-        return value
+        return sound(value)
     return ReadResourceResult(
         _contents(value, uri, mime_type), ttl_ms=cache.ttl_ms, cache_scope=cache.scope
     )
@@ -70,8 +68,7 @@ def _contents(value: Any, uri: str, mime_type: str | None) -> list[Contents]:
 
 def _checked(item: Any) -> Contents:
     if isinstance(item, _CONTENTS):
-        structure(type(item), unstructure(item))
-        return item
+        return sound(item)
     raise TypeError(
         "a resource returned a list of contents with something else in it: each item must be "
         f"TextResourceContents or BlobResourceContents, not {type(item).__name__}"

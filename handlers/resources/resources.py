@@ -17,10 +17,8 @@ import attrs
 
 from ...runtime.context import Context
 from ...runtime.errors import ErrorCode, ProtocolError, ResourceNotFound
-from ...runtime.jsonrpc import encode
 from ...runtime.limits import Limits
 from ...runtime.models.base import Annotations, Icon, PaginatedRequestParams
-from ...runtime.models.converter import unstructure
 from ...runtime.models.resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -29,9 +27,10 @@ from ...runtime.models.resources import (
     Resource,
     ResourceTemplate,
 )
-from ..caching import CacheHint
+from ..caching import CacheHint, check_cache
 from ..pagination import Cursors
 from ..registry import Registry
+from ..soundness import check_options, check_sendable, check_timeout
 from .contents import Contents, bytes_contents, text_contents
 from .directories import ServedDirectory
 from .files import Directory
@@ -123,6 +122,7 @@ class Resources:
 
         Raises ``ValueError`` or ``TypeError`` for what cannot be a resource.
         """
+        check_cache(cache)
         template = UriTemplate(uri) if "{" in uri or "}" in uri else None
         self._check_uri(uri, template)
         source = ResourceFunction.of(
@@ -131,6 +131,7 @@ class Resources:
         name = name if name is not None else getattr(function, "__name__", None)
         if not name:
             raise ValueError(f"the resource {uri!r} has no name; pass name=…")
+        check_options(annotations=annotations, kind=Annotations, icons=icons)
         words: dict[str, Any] = {
             "title": title,
             "description": source.description if description is None else description,
@@ -144,7 +145,7 @@ class Resources:
         if size is not None:
             raise ValueError(f"{uri!r} is a template; what matches it has no size in common")
         definition = ResourceTemplate(uri, name, **words)
-        _check_json(definition, uri)
+        check_sendable(definition, f"resource {uri!r}")
         self._templates.add(uri, RegisteredTemplate(definition, template, source))
 
     def add_content(
@@ -161,6 +162,7 @@ class Resources:
         cache: CacheHint | None = None,
     ) -> None:
         """Add what is always the same. Raises ``ValueError`` or ``TypeError`` for what is none."""
+        check_cache(cache)
         self._check_uri(uri, None)
         contents: Contents
         if isinstance(content, str):
@@ -171,6 +173,7 @@ class Resources:
         else:
             raise TypeError(f"content is text or bytes, not {type(content).__name__}")
         cache = cache or self._cache
+        check_options(annotations=annotations, kind=Annotations, icons=icons)
         definition = Resource(
             uri=uri,
             name=name or uri.rstrip("/").rpartition("/")[2] or uri,
@@ -193,15 +196,16 @@ class Resources:
         cache: CacheHint | None = None,
     ) -> None:
         """Add the files of a directory. Raises ``ValueError`` where two directories overlap."""
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
+        check_timeout(timeout)
+        check_cache(cache)
+        check_options(annotations=annotations, kind=Annotations)
         for other in self._directories:
             if files.uri.startswith(other.uri) or other.uri.startswith(files.uri):
                 raise ValueError(f"{files.uri!r} and {other.uri!r} overlap; give them other URIs")
         directory = ServedDirectory(
             files, annotations or Annotations(), timeout, cache or self._cache
         )
-        _check_json(directory.annotations, files.uri)
+        check_sendable(directory.annotations, f"directory {files.uri!r}")
         self._directories.add(files.uri, directory)
 
     def remove(self, uri: str) -> None:
@@ -214,7 +218,7 @@ class Resources:
         self._directories.remove(uri)
 
     def _add(self, resource: RegisteredResource) -> None:
-        _check_json(resource.definition, resource.definition.uri)
+        check_sendable(resource.definition, f"resource {resource.definition.uri!r}")
         self._resources.add(resource.definition.uri, resource)
 
     def _check_uri(self, uri: str, template: UriTemplate | None) -> None:
@@ -303,14 +307,3 @@ class Resources:
                 name = template.definition.name
                 return await template.source.read(ctx, name, uri, arguments)
         raise ResourceNotFound(uri)
-
-
-def _check_json(definition: Resource | ResourceTemplate | Annotations, uri: str) -> None:
-    """Raises ``ValueError`` for words that cannot be sent."""
-    try:
-        encode(unstructure(definition))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(
-            f"the definition of resource {uri!r} (name, description …) cannot be sent as JSON: "
-            f"{error}"
-        ) from error

@@ -11,7 +11,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import attrs
@@ -91,6 +91,19 @@ class Inspected:
                     f"{name!r}; keep one"
                 )
         return found
+
+    def refuse_bare_context(self, parameters: Iterable[Parameter]) -> None:
+        """Without its annotation a context would be an argument that the peer has to send."""
+        if self.context_parameter is not None:
+            return
+        bare = inspect.Parameter.empty
+        for name in (known.name for known in parameters if known.name in ("ctx", "context")):
+            if self.signature.parameters[name].annotation is bare:
+                kind = self.context_type.__name__
+                raise SignatureError(
+                    f"parameter {name!r} of {self.name}() has no annotation: write `{name}: {kind}`"
+                    f" for the request's context, or `{name}: Any` for an argument of this name"
+                )
 
     def evaluate(self, where: str, annotation: Any) -> Any:
         """An annotation without forward references; a missing one is `Any`."""

@@ -6,10 +6,12 @@ schemas become part of ours.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import attrs
 import msgspec
 
 from ...runtime.jsonrpc import encode
@@ -23,12 +25,15 @@ __all__ = [
     "ModelProblems",
     "describe_models",
     "dump_model",
+    "is_field",
     "is_model",
     "load_model",
     "unfolded",
 ]
 
 Schema = dict[str, Any]
+
+_FIELDS = (dataclasses.Field, type(attrs.field()), type(msgspec.field()))
 
 #: How many of a model's errors are kept; more than are ever shown.
 MAX_ERRORS = 20
@@ -70,6 +75,12 @@ def unfolded(metadata: Iterable[Any]) -> Iterator[Any]:
         for part in item.metadata:
             if isinstance(pattern := getattr(part, "pattern", None), str):
                 yield msgspec.Meta(pattern=pattern)
+
+
+def is_field(value: Any) -> bool:
+    """Whether it describes a field, by `pydantic.Field`, `attrs.field` and the like: no value."""
+    module: Any = sys.modules.get("pydantic.fields")
+    return isinstance(value, (*_FIELDS, *([module.FieldInfo] if module is not None else [])))
 
 
 def load_model(cls: Any, value: Any) -> Any:

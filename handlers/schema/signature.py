@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import functools
 import math
+import re
+import reprlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
@@ -25,11 +27,13 @@ import attrs
 import jsonschema_rs
 import msgspec
 
+from ...runtime.jsonrpc import NonFiniteNumber
 from .callables import Inspected, Parameter, SignatureError
 from .docstrings import parse_docstring
 from .fields import UnsupportedAnnotation
 from .given import GivenSchema
 from .problems import MAX_DEPTH, Checker, has_non_finite, summarise
+from .pydantic_models import is_field
 from .type_hints import Translation, convert_custom, encode_custom
 from .type_schemas import Schema, describe_types, is_open, self_contained
 
@@ -84,7 +88,7 @@ class OutputError(ValueError):
         return summarise(self.problems, f"{self.function}() did not return what it promises")
 
 
-class NonFiniteOutput(OutputError):
+class NonFiniteOutput(OutputError, NonFiniteNumber):
     """It returned NaN or an infinity, which JSON does not have; the text says where."""
 
 
@@ -98,6 +102,7 @@ class FunctionSchema:
         description: the docstring without its parameter section, possibly empty.
         context_parameter: the parameter to pass the context to, which no schema shows.
         function: its name, for messages.
+        plain: what it returns if it promises text or nothing; empty if it promises something else.
     """
 
     input_schema: Schema
@@ -105,6 +110,7 @@ class FunctionSchema:
     description: str
     context_parameter: str | None
     function: str
+    plain: tuple[type, ...]
     _incoming: _Incoming | _Given = attrs.field(repr=False)
     _outgoing: _Outgoing = attrs.field(repr=False)
 
@@ -131,6 +137,18 @@ class FunctionSchema:
             OutputError: with the path of what is no JSON, not finite, or not as promised.
         """
         return self._outgoing.structure(value)
+
+    def check_plain(self, value: Any) -> None:
+        """Hold the result of a function without an output schema against `plain`.
+
+        Raises:
+            OutputError: it promises text, or nothing, and has returned something else.
+        """
+        if self.plain and not isinstance(value, self.plain):
+            expected = " or ".join(_PLAIN_WORDS[kind] for kind in self.plain)
+            raise OutputError(
+                self.function, [f"the result must be {expected}, not {type(value).__name__}"]
+            )
 
 
 def inspect_function(
@@ -165,6 +183,7 @@ def inspect_function(
     """
     subject = Inspected.of(fn, context_type)
     parameters = subject.parameters()
+    subject.refuse_bare_context(parameters)
     docs = parse_docstring(subject.doc)
     returns = subject.evaluate("the return annotation", subject.signature.return_annotation)
     incoming: _Incoming | _Given
@@ -196,6 +215,7 @@ def inspect_function(
         description=docs.description,
         context_parameter=subject.context_parameter,
         function=subject.name,
+        plain=_plain_types(returns),
         incoming=incoming,
         outgoing=outgoing,
     )
@@ -319,6 +339,9 @@ class _Outgoing:
         return built
 
 
+_PLAIN_WORDS: dict[type, str] = {str: "a str", type(None): "None"}
+_WRONG_KIND = re.compile(r", got `|^Invalid enum value")
+_JSON_KINDS = frozenset({str, int, float, bool, list, dict, tuple})
 _SCALARS: dict[Any, type] = {"integer": int, "number": float, "boolean": bool}
 
 
@@ -354,13 +377,28 @@ def _input_schema(
 
 
 def _default(parameter: Parameter) -> Schema:
-    """The default as JSON, if it is one that a peer could send as well."""
+    """The default as JSON, if it is one that a peer could send as well.
+
+    Raises `UnsupportedAnnotation` for one that is a mistake.
+    """
     if parameter.required:
         return {}
+    default = parameter.default
+    if is_field(default):
+        raise UnsupportedAnnotation(
+            f"its default is {type(default).__name__}(…), which would be passed as it is: write "
+            "`name: Annotated[int, Field(ge=1)] = 3`"
+        )
     try:
-        built = msgspec.to_builtins(parameter.default, str_keys=True, enc_hook=encode_custom)
+        built = msgspec.to_builtins(default, str_keys=True, enc_hook=encode_custom)
         msgspec.convert(built, parameter.kind, dec_hook=convert_custom, str_keys=True)
-    except (TypeError, ValueError, RecursionError, msgspec.ValidationError):
+    except (TypeError, ValueError, RecursionError, msgspec.ValidationError) as error:
+        # None, or a value below a bound, often stands for "not given", and an object may be a mark
+        # that only the function knows. What a type checker would refuse is a mistake.
+        if type(default) in _JSON_KINDS and _WRONG_KIND.search(str(error)):
+            raise UnsupportedAnnotation(
+                f"its default {reprlib.repr(default)} does not fit its annotation: {error}"
+            ) from error
         return {}
     return {} if has_non_finite(built) else {"default": built}
 
@@ -387,6 +425,21 @@ def _mentions(annotation: Any, classes: tuple[type, ...]) -> bool:
     if isinstance(origin, type) and issubclass(origin, classes):
         return True
     return any(_mentions(arg, classes) for arg in get_args(annotation))
+
+
+def _plain_types(annotation: Any) -> tuple[type, ...]:
+    """`str`, `None` or both, if the annotation says nothing else."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _plain_types(annotation.__origin__)
+    if origin is Union or origin is types.UnionType:
+        members = [_plain_types(member) for member in get_args(annotation)]
+        found = {kind for kinds in members for kind in kinds}
+        return tuple(kind for kind in _PLAIN_WORDS if kind in found) if all(members) else ()
+    kind = getattr(annotation, "__supertype__", None) or annotation  # NewType
+    if kind is None or kind is type(None):
+        return (type(None),)
+    return (str,) if kind is str else ()
 
 
 def _is_plain_content(annotation: Any) -> bool:

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 import trio
 
 from .features import Features
-from .handlers.caching import CacheHint
+from .handlers.caching import CacheHint, check_cache
 from .handlers.changes import ChangeBus, LocalBus
 from .handlers.discovery import Discovery
 from .handlers.input.request_state import RequestStates
 from .handlers.input.rounds import HandlerRounds
 from .handlers.pagination import Cursors
 from .handlers.sealing import Secret
+from .handlers.soundness import check_options, check_sendable
 from .runtime.dispatch import Dispatcher, Method
 from .runtime.eras.revision_2026_07_28 import VERSION, Revision20260728
 from .runtime.journal import Journal
-from .runtime.limits import Limits
+from .runtime.limits import Limits, limits_or_default
 from .runtime.models.base import Icon, Implementation, RequestParams
 from .runtime.scopes import Scope
 from .runtime.tracing import Tracing
@@ -80,7 +81,9 @@ class Server(Features):
     ) -> None:
         self.name = name
         self.version = version
-        self.limits = limits = limits if limits is not None else Limits()
+        self.limits = limits = limits_or_default(limits)
+        check_options(icons=icons)
+        check_cache(cache)
         info = Implementation(
             name=name,
             version=version,
@@ -88,6 +91,9 @@ class Server(Features):
             website_url=website_url,
             icons=list(icons) if icons else None,
         )
+        check_sendable(info, "the server")
+        if instructions is not None and not isinstance(instructions, str):
+            raise TypeError(f"instructions are a text, not {type(instructions).__name__}")
         cache = cache if cache is not None else CacheHint()
         core = Dispatcher(name, Revision20260728(info, limits.id_length), limits, tracing)
         states = RequestStates(secret, limits, single_use=single_use_state)

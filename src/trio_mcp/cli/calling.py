@@ -129,5 +129,11 @@ async def _find(client: Client, name: str) -> Tool:
     if not names:
         raise CommandError("the server offers no tools", USAGE)
     close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(names[:_NAMES_SHOWN])}"
+    hint = f"did you mean {close[0]}?" if close else f"it has {_some(names)}"
     raise CommandError(f"the server has no tool {name!r}; {hint}", USAGE)
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - _NAMES_SHOWN
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    return f"{shown}, … and {rest} more" if rest > 0 else shown

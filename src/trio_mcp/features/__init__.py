@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from ..handlers.caching import CacheHint
 from ..handlers.changes import Change, ChangeBus, ListKind
@@ -106,6 +106,19 @@ class Features(ToolFeatures, ResourceFeatures, PromptFeatures):
         Raises ``TypeError`` if ``uri`` is no string (specification: *Resources*, "Subscriptions").
         """
         self._bus.publish(Change("resource", uri))
+
+    def notify_list_changed(self, kind: ListKind) -> None:
+        """Tell the clients that listen for this list, ``"tools"``, ``"prompts"`` or
+        ``"resources"``, that it is another one now.
+
+        For what the application knows and the server cannot: files of a directory have come or
+        gone. Like :meth:`notify_resource_updated`, it never waits and works the same in threads.
+
+        Raises ``ValueError`` for another kind (specification: *Subscriptions*).
+        """
+        if kind not in get_args(ListKind):
+            raise ValueError(f'a list is "tools", "prompts" or "resources", not {kind!r:.80}')
+        self._bus.publish(Change(kind))
 
     def _changed(self, kind: ListKind) -> None:
         """A list is another one now. What is added before the server serves is no change."""

@@ -119,6 +119,8 @@ class ToolFeatures:
         are for by ``value_depth``. References to other documents are refused, never fetched, and so
         are patterns that cannot be matched in linear time.
         """
+        if not callable(function):
+            raise TypeError(f"add_tool() takes a function, not {function!r:.80}")
         self._tools.add(
             function,
             name=name,
