@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-import trio
-
-from ..runtime.call import Call
-from ..runtime.journal import CallStatus, Journal, Subscription, printable
-from ..runtime.limits import Limits
-from ..runtime.models.base import META_IDEMPOTENCY_KEY, META_SERVER_INFO, Implementation
+from ..runtime.journal import CallStatus, Journal, Subscription
+from ..runtime.models.base import META_SERVER_INFO, Implementation
 from ..runtime.models.completion import (
     CompleteResult,
     Completion,
@@ -30,30 +26,18 @@ from ..runtime.models.resources import (
     ResourceTemplate,
 )
 from ..runtime.models.tools import CallToolResult, ListToolsResult, Tool
-from ..runtime.server_errors import InvalidParams
-from ..runtime.tracing import GuardedTracing, TraceContext, TracedRequest, trace_id_of
+from ..runtime.tracing import TraceContext
 from ..transports.calling import CallConnection
 from .calls import OnProgress, PendingCall, Timeouts, ToolCall, read_result
-from .eras.base import ClientEra
-from .known_tools import KnownTools
 from .pages import Pages
-from .response_cache import CacheKey, ResponseCache
-from .retries import Retry, finish_with_retries
+from .requests import Requests
+from .retries import Retry
 from .subscriptions import Changes, wanted_changes
 
 __all__ = ["Client"]
 
-M = TypeVar("M")
 
-
-class _Cacheable(Protocol):
-    ttl_ms: int
-
-
-C = TypeVar("C", bound=_Cacheable)
-
-
-class Client:
+class Client(Requests):
     """A connection to one server. Made by :func:`.connecting.connect`; its methods may be used
     concurrently.
 
@@ -79,33 +63,8 @@ class Client:
     callbacks of :func:`.connecting.connect` run in the caller's task, too.
     """
 
-    def __init__(
-        self,
-        connection: CallConnection,
-        era: ClientEra,
-        limits: Limits,
-        timeouts: Timeouts,
-        tools: KnownTools,
-        tracing: GuardedTracing | None = None,
-        retry: Retry | None = None,
-        cache: ResponseCache | None = None,
-    ) -> None:
-        self.server_info: Implementation | None = None
-        self.discovered: DiscoverResult
-        self._limits = limits
-        self._timeouts = timeouts
-        self._tracing = tracing
-        self._tools = tools
-        self._retry = retry
-        self._cache = cache
-        self._speak(era, connection)
-
-    def _speak(self, era: ClientEra, connection: CallConnection) -> None:
-        """From now on, speak like this."""
-        self._connection = connection
-        self._era = era
-        self._meta = era.meta
-        self._answers = era.answers
+    server_info: Implementation | None = None
+    discovered: DiscoverResult
 
     # Tools ----------------------------------------------------------------------------------------
 
@@ -445,164 +404,3 @@ class Client:
             self._retry,
             self._cache,
         )
-
-    def _open_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        timeouts: Timeouts,
-        trace: TraceContext | None = None,
-        idempotency_key: str | None = None,
-        earlier: PendingCall | None = None,
-    ) -> PendingCall:
-        params: dict[str, Any] = {"name": name, "arguments": arguments or {}}
-        meta = None if idempotency_key is None else _key_meta(idempotency_key)
-        return self._start("tools/call", params, name, timeouts, trace, meta, earlier)
-
-    def _start(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        target: str,
-        timeouts: Timeouts,
-        trace: TraceContext | None,
-        meta: Mapping[str, Any] | None,
-        earlier: PendingCall | None = None,
-    ) -> PendingCall:
-        """A call that may take several rounds, or its next attempt."""
-        call = self._open(method, params, target, trace, meta)
-        return PendingCall(self._connection, call, timeouts, self._limits, self._answers, earlier)
-
-    async def _finish(
-        self,
-        start: Callable[[PendingCall | None], PendingCall],
-        on_progress: OnProgress | None,
-        retry: Retry | None,
-        reads: bool,
-    ) -> dict[str, Any]:
-        """The result of a call, in one attempt or, where it is safe, in several."""
-        retry = self._retry if retry is None else retry
-        if retry is None:
-            return await start(None).finish(on_progress)
-        return await finish_with_retries(start, on_progress, retry, reads, self._connection)
-
-    async def _ask(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        model: type[M],
-        timeouts: Timeouts,
-        on_progress: OnProgress | None = None,
-        trace: TraceContext | None = None,
-        retry: Retry | None = None,
-    ) -> M:
-        """A call that takes one round and only reads."""
-
-        def start(earlier: PendingCall | None) -> PendingCall:
-            call = self._open(method, params, None, trace)
-            return PendingCall(self._connection, call, timeouts, self._limits, None, earlier)
-
-        return read_result(model, await self._finish(start, on_progress, retry, True), method)
-
-    async def _page(self, method: str, cursor: str | None, model: type[C]) -> C:
-        params = {} if cursor is None else {"cursor": cursor}
-
-        def start(earlier: PendingCall | None) -> PendingCall:
-            call = self._open(method, params)
-            connection, limits = self._connection, self._limits
-            return PendingCall(connection, call, self._timeouts, limits, None, earlier)
-
-        try:
-            return await self._read((method, cursor), start, model, None, None)
-        except InvalidParams:
-            if cursor is not None and self._cache is not None:
-                self._cache.forget(method)  # what has led to a cursor that is none
-            raise
-
-    async def _read(
-        self,
-        key: CacheKey,
-        start: Callable[[PendingCall | None], PendingCall],
-        model: type[C],
-        on_progress: OnProgress | None,
-        retry: Retry | None,
-    ) -> C:
-        """An answer that may be kept, or one that was."""
-        cache, method = self._cache, key[0]
-        if cache is None:
-            data = await self._finish(start, on_progress, retry, reads=True)
-            return read_result(model, data, method)
-        kept = cache.get(key)
-        if kept is not None:
-            await trio.lowlevel.checkpoint()
-            return read_result(model, kept, method)
-        asked_at = cache.moment(method)
-        attempts: list[PendingCall] = []
-
-        def noted(earlier: PendingCall | None) -> PendingCall:
-            attempts[:] = [start(earlier)]
-            return attempts[0]
-
-        data = await self._finish(noted, on_progress, retry, reads=True)
-        result = read_result(model, data, method)
-        if attempts[0].rounds == 0:
-            cache.put(key, data, result.ttl_ms, asked_at)
-        return result
-
-    def _open(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        target: str | None = None,
-        trace: TraceContext | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> Call:
-        """``meta`` goes with this request, besides what goes with every one."""
-        all_meta = self._meta if meta is None else {**self._meta, **meta}
-        if self._tracing is None and trace is None:
-            return self._connection.open(method, {**params, "_meta": all_meta}, target)
-        return self._open_traced(method, params, target, trace, all_meta)
-
-    def _open_traced(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        target: str | None,
-        trace: TraceContext | None,
-        meta: Mapping[str, Any],
-    ) -> Call:
-        """The same, with ``_meta`` saying which trace the call belongs to."""
-        span = None
-        if self._tracing is not None:
-            span = self._tracing.call(self._traced(method, target, trace))
-        told = span.meta() if span is not None else {}
-        if not told and trace is not None:
-            told = trace.as_meta()
-        params = {**params, "_meta": {**told, **meta}}
-        try:
-            call = self._connection.open(method, params, target)
-        except Exception as error:
-            if span is not None:
-                span.end(None, type(error).__name__)
-            raise
-        call.span = span
-        call.trace_id = (span and span.trace_id) or trace_id_of(told)
-        return call
-
-    def _traced(self, method: str, target: str | None, trace: TraceContext | None) -> TracedRequest:
-        clip = self._limits.text_length
-        return TracedRequest(
-            method=method,
-            target=printable(target[:clip]) if target is not None else None,
-            request_id=None,
-            connection=self._connection.label,
-            protocol_version=self._era.version,
-            meta={},
-            trace=trace,
-        )
-
-
-def _key_meta(key: str) -> dict[str, str]:
-    if not isinstance(key, str) or not key:
-        raise ValueError(f"idempotency_key is a text that is not empty, not {key!r}")
-    return {META_IDEMPOTENCY_KEY: key}
