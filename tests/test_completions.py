@@ -203,8 +203,8 @@ def test_other_mistakes_are_refused_at_once() -> None:
 @pytest.mark.parametrize(
     ("argument", "value", "proposed"),
     [
-        ("genre", "", ["Crime", "Politics", "poetry"]),
-        ("genre", "po", ["Politics", "poetry"]),
+        ("genre", "", ["Crime", "poetry", "Politics"]),
+        ("genre", "po", ["poetry", "Politics"]),
         ("genre", "POE", ["poetry"]),
         ("genre", "poetry", ["poetry"]),
         ("genre", "poetry!", []),

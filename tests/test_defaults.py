@@ -99,3 +99,33 @@ def test_an_argument_that_is_named_context() -> None:
 
     server.add_tool(named)
     server.add_tool(beside)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "schema"),
+    [
+        (Literal["z", "a", "m"], {"enum": ["z", "a", "m"]}),
+        (Annotated[Literal[3, 1, 2], "a remark"], {"enum": [3, 1, 2]}),
+        (list[Literal["z", "a"]], {"items": {"enum": ["z", "a"]}}),
+        (Literal["z", "a"] | None, {"anyOf": [{"enum": ["z", "a"]}, {"type": "null"}]}),
+    ],
+)
+async def test_choices_are_shown_as_they_were_written(
+    annotation: Any, schema: dict[str, Any]
+) -> None:
+    def take(x: Any) -> Any: ...
+
+    take.__annotations__ = {"x": annotation, "return": list[annotation]}
+    server = Server("s", version="1")
+    server.add_tool(take)
+    async with connect(server) as client:
+        (tool,) = [tool async for tool in client.tools()]
+    assert tool.output_schema is not None
+    for shown in (tool.input_schema["properties"]["x"], tool.output_schema["items"]):
+        assert _choices(shown) == _choices(schema)
+
+
+def _choices(schema: dict[str, Any]) -> list[Any]:
+    """The first list of choices in a schema."""
+    parts = [schema, schema.get("items", {}), *schema.get("anyOf", [])]
+    return next(part["enum"] for part in parts if "enum" in part)

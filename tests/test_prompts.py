@@ -377,7 +377,7 @@ def test_a_text_becomes_what_the_annotation_says(name: str, text: str, value: An
         ("ratio", "1,5", "expected number"),
         ("flag", "1", "argument 'flag': expected boolean, got '1'"),
         ("flag", "maybe", "expected boolean"),
-        ("choice", "4", "argument 'choice': expected one of 3, 'no', 'yes', got '4'"),
+        ("choice", "4", "argument 'choice': expected one of 'yes', 'no', 3, got '4'"),
         ("genre", "CRIME", "argument 'genre': expected one of 'crime', 'poetry', got 'CRIME'"),
         ("floor", "2", "argument 'floor': expected one of 0, 1, got '2'"),
         ("day", "tomorrow", "date such as 2026-01-31"),

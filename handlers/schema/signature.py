@@ -35,7 +35,7 @@ from .given import GivenSchema
 from .problems import MAX_DEPTH, Checker, has_non_finite, summarise
 from .pydantic_models import is_field
 from .type_hints import Translation, convert_custom, encode_custom
-from .type_schemas import Schema, describe_types, is_open, self_contained
+from .type_schemas import Schema, describe_types, in_written_order, is_open, self_contained
 
 __all__ = [
     "FunctionSchema",
@@ -362,6 +362,10 @@ def _input_schema(
     parameters: Sequence[Parameter], texts: dict[str, str], translation: Translation
 ) -> Schema:
     schemas, definitions = describe_types([p.kind for p in parameters], translation)
+    schemas = [
+        in_written_order(parameter.annotation, schema)
+        for parameter, schema in zip(parameters, schemas, strict=True)
+    ]
     for parameter, schema in zip(parameters, schemas, strict=True):
         if parameter.name in texts:
             schema.setdefault("description", texts[parameter.name])
@@ -415,7 +419,7 @@ def _output_schema(
         return None
     translation = Translation(incoming=False)
     (root,), definitions = describe_types([translation.translate(annotation)], translation)
-    return self_contained(root, definitions)
+    return self_contained(in_written_order(annotation, root), definitions)
 
 
 def _mentions(annotation: Any, classes: tuple[type, ...]) -> bool:

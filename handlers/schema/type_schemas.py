@@ -12,7 +12,7 @@ import enum
 import pathlib
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -121,6 +121,29 @@ def describe_types(
         [resolve(root) for root in roots],
         {name: resolve(definition) for name, definition in definitions.items()},
     )
+
+
+def in_written_order(annotation: Any, schema: Schema) -> Schema:
+    """The schema of an annotation, with the values of its ``Literal`` as they were written, and not
+    in alphabetical order. Those in the fields of classes are left as they are."""
+    orders = {frozenset(get_args(literal)): get_args(literal) for literal in _literals(annotation)}
+
+    def place(part: Any) -> Any:
+        part = map_parts(part, place)
+        values = part.get("enum", ()) if isinstance(part, dict) else ()
+        plain = all(isinstance(value, (str, int)) for value in values)
+        written = orders.get(frozenset(values)) if values and plain else None
+        return {**part, "enum": list(written)} if written else part
+
+    return place(schema) if orders else schema
+
+
+def _literals(annotation: Any) -> Iterator[Any]:
+    if get_origin(annotation) is Literal:
+        yield annotation
+        return
+    for part in get_args(annotation):
+        yield from _literals(part)
 
 
 def self_contained(root: Schema, definitions: dict[str, Schema]) -> Schema:
