@@ -380,6 +380,41 @@ def read(
     return _run(lambda interrupts: read_resource(interrupts, target, rest[0], output, request))
 
 
+@click.command(cls=_TargetCommand)
+@click.argument("words", metavar="TARGET NAME KEY=TYPED [KEY=VALUE]…", nargs=-1)
+@_target_options
+@click.option("--json", "as_json", is_flag=True, help="Print all of the answer, as JSON.")
+@_VERBOSE
+@click.pass_context
+def complete(
+    ctx: click.Context,
+    words: tuple[str, ...],
+    headers: dict[str, str],
+    cafile: str | None,
+    as_json: bool,
+    verbose: bool,
+) -> int:
+    """Ask what an argument may be completed to.
+
+    Each proposal is a line. NAME is that of a prompt, or a template of resources, with its braces.
+    KEY=TYPED is the argument and how it begins; others that are known already may follow.
+
+    \b
+      trio-mcp complete shop.py recommend liked=D
+      trio-mcp complete shop.py 'stock://{title}' title=
+    """
+    from . import completing
+
+    target, rest = _split_target(ctx, words, headers, cafile)
+    if len(rest) < 2:
+        raise click.UsageError("Missing NAME or KEY=TYPED, which may be just KEY=.", ctx)
+    return _run(
+        lambda interrupts: completing.complete(
+            interrupts, target, rest[0], rest[1:], as_json=as_json, verbose=verbose
+        )
+    )
+
+
 # Changes ------------------------------------------------------------------------------------------
 
 
@@ -400,11 +435,12 @@ def listen(
     cafile: str | None,
     **options: Any,
 ) -> int:
-    """Tell of changes as they come: of lists, and of the resources with these URIs.
+    """Tell of changes as they come.
 
-    Each is a line on standard output: "tools", "prompts" or "resources" for a list, "resource URI"
-    for a resource. Without URI and options: all three lists. Ends when the server ends it, with
-    exit status 0; or with Ctrl-C and 130; with 1 if the connection is lost.
+    Of lists, and of the resources with these URIs. Each is a line on standard output: "tools",
+    "prompts" or "resources" for a list, "resource URI" for a resource. Without URI and options: all
+    three lists. Ends when the server ends it, with exit status 0; or with Ctrl-C and 130; with 1 if
+    the connection is lost.
 
     \b
       trio-mcp listen https://example.com/mcp --tools stock://Dune
@@ -416,5 +452,5 @@ def listen(
     return _run(lambda interrupts: listen_for_changes(interrupts, target, request))
 
 
-ASKING: Final = (tools, resources, prompts, call, read, prompt, listen)
+ASKING: Final = (tools, resources, prompts, call, read, prompt, complete, listen)
 """The commands, in the order of their help."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import TypeVar
 
 from ..runtime.errors import ErrorCode, ServerError
+from ..runtime.models.converter import unstructure
 from .interrupts import Interrupts
 from .show import print_json, print_prompts, print_resources, print_tools
 from .targets import Target, connected
@@ -38,7 +39,9 @@ async def list_resources(
         resources = await _all(client.resources())
         templates = await _all(client.templates())
     if as_json:
-        print_json({"resources": resources, "resourceTemplates": templates})
+        print_json(
+            {"resources": unstructure(resources), "resourceTemplates": unstructure(templates)}
+        )
     else:
         print_resources(resources, templates)
     return 0

@@ -107,7 +107,7 @@ def _unanswered(question: Elicitation) -> CommandError:
 
 
 async def _ask(question: Elicitation) -> ElicitResult:
-    _say(f"the server asks: {_indented(question.message)}\n")
+    _say(f"the server asks: {_indented(question.message)}\n  (Ctrl-D declines)\n")
     done = False
     try:
         answer = await (_ask_page(question) if question.mode == "url" else _ask_form(question))
