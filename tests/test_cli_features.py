@@ -67,7 +67,8 @@ OFFICE = r"""
         '''Asks how.'''
         form = await ctx.elicit("how", "How shall\nit be?", Form)
         ctx.log("debug", "not shown")
-        ctx.log("notice", {"evil": EVIL})
+        ctx.log("notice", EVIL)
+        ctx.log("error", {"evil": EVIL})
         return f"{form.action}: {form.content}"
 
     @server.tool
@@ -336,10 +337,10 @@ def test_ctrl_c_at_a_question_cancels_the_call(office: Path) -> None:
 def test_log_messages_are_lines_that_obey_nobody(office: Path) -> None:
     answer = 'how={"paper":"stars","copies":2}'
     result = run("call", office, "order", "--answer", answer, "--log-level", "info")
-    (line,) = [line for line in result.stderr.splitlines() if not line.startswith("order: ")]
-    assert line.startswith('notice: {"evil":"')
-    assert "owned" in line
-    assert "\x1b" not in result.stderr
+    notice, error = [x for x in result.stderr.splitlines() if not x.startswith("order: ")]
+    assert notice.startswith("notice: <")
+    assert error.startswith('error: {"evil":"')
+    assert not {"\x1b", "\x9b", "\u202e"} & {*result.stderr}
     assert "notice" not in run("call", office, "order", "--answer", answer).stderr
 
 
