@@ -192,6 +192,12 @@ def test_options_of_addresses_are_not_for_commands(words: list[str]) -> None:
     assert "is for addresses; this server is launched" in result.stderr
 
 
-@pytest.mark.parametrize("name", ["run", "tools", "call", "demo"])
+NAMES = [
+    *("run", "tools", "resources", "prompts", "call", "read", "prompt", "complete", "listen"),
+    "demo",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_help_fits_a_terminal(name: str) -> None:
     assert max(map(len, run(name, "--help").stdout.splitlines())) <= 80

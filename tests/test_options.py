@@ -18,7 +18,7 @@ from trio_mcp import (
     ServerError,
     connect,
 )
-from trio_mcp.cli.calling import _some
+from trio_mcp.cli.printable import few
 from trio_mcp.handlers.input.rounds import _culprit
 
 
@@ -190,5 +190,5 @@ async def test_an_unknown_tool_is_told_where_the_known_ones_are() -> None:
 
 
 def test_a_long_list_of_names_is_cut() -> None:
-    assert _some(["a", "b"]) == "a, b"
-    assert _some([str(n) for n in range(45)]).endswith("10, 11, … and 33 more")
+    assert few(["a", "b"]) == "a, b"
+    assert few([str(n) for n in range(45)]).endswith("10, 11 … and 33 more")

@@ -1,51 +1,27 @@
 """The command line: ``trio-mcp``, also ``python -m trio_mcp``.
 
-This module is the commands' names, options and help. Each one's work is in a module of its own,
-imported when it is needed: a server must start fast.
+This module and :mod:`.asking`, which has those with a TARGET, are the commands' names, options and
+help. Each one's work is in a module of its own, imported when it is needed: a server must start
+fast.
 """
 
 from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import attrs
 import click
 
 from ..runtime.errors import TrioMcpError
+from .asking import ASKING
 from .failure import FAILED, INTERRUPTED, USAGE, CommandError, complain
-from .options import (
-    HEADER,
-    HOST_NAME,
-    ORIGIN,
-    PEM_FILE,
-    PLACE,
-    URL_PATH,
-    above_zero,
-    headers_of,
-    network_options,
-)
+from .options import HOST_NAME, ORIGIN, PEM_FILE, PLACE, URL_PATH, network_options
 
 if TYPE_CHECKING:
     from ..demo.shop import Wire
-    from .targets import Target
 
 __all__ = ["main"]
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-_COMMAND: Final = "trio_mcp.command"
-"""Where a context keeps the words after ``--``."""
-
-_TARGET_HELP: Final = """\b
-TARGET says how to launch the server, or where it is:
-  server.py, server.py:name   a file that defines a trio-mcp server
-  ./program                   a program that serves standard input
-  "node server.js --fast"     a command line, quoted
-  … -- node server.js --fast  or after two dashes, instead of TARGET
-  https://example.com/mcp     its address: http, https, ws or wss"""
 
 
 def main() -> NoReturn:
@@ -65,71 +41,6 @@ def main() -> NoReturn:
     sys.exit(status)
 
 
-class _TargetCommand(click.Command):
-    """A command about a server: takes a command line after ``--`` in place of TARGET."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
-            at = args.index("--")
-            ctx.meta[_COMMAND] = args[at + 1 :]
-            args = args[:at]
-        return super().parse_args(ctx, args)
-
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_help_text(ctx, formatter)
-        formatter.write_paragraph()
-        with formatter.indentation():
-            formatter.write_text(_TARGET_HELP)
-
-
-def _target_options(function: F) -> F:
-    """What goes with a TARGET that is an address."""
-    for option in (
-        click.option(
-            "--cafile",
-            type=PEM_FILE,
-            metavar="FILE",
-            help="Trust the authorities in FILE, not the system's; for addresses.",
-        ),
-        click.option(
-            "-H",
-            "--header",
-            "headers",
-            type=HEADER,
-            multiple=True,
-            metavar="'NAME: VALUE'",
-            callback=headers_of,
-            help="Send a header with each request; for addresses. Repeatable.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def _split_target(
-    ctx: click.Context, words: tuple[str, ...], headers: dict[str, str], cafile: str | None
-) -> tuple[Target, tuple[str, ...]]:
-    """What to connect to, and the words that are left."""
-    from .targets import Address, Launch, parse_target
-
-    target: Target
-    command = ctx.meta.get(_COMMAND)
-    if command is not None:
-        if not command:
-            raise click.UsageError("There is no command after '--'.", ctx)
-        target = Launch(command)
-    elif not words:
-        raise click.UsageError("Missing TARGET: how to launch the server, or where it is.", ctx)
-    else:
-        target, words = parse_target(words[0]), words[1:]
-    if isinstance(target, Address):
-        return attrs.evolve(target, headers=headers, cafile=cafile), words
-    for option, value in (("--header", headers), ("--cafile", cafile)):
-        if value:
-            raise click.UsageError(f"{option} is for addresses; this server is launched.", ctx)
-    return target, words
-
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="trio-mcp", message="%(package)s %(version)s")
 def commands() -> None:
@@ -141,6 +52,7 @@ def commands() -> None:
       trio-mcp tools server.py
       trio-mcp call server.py add a=1 b=2
       trio-mcp call http://127.0.0.1:8000/mcp add a=1 b=2
+      trio-mcp read server.py books://Dune
       trio-mcp demo
     """
 
@@ -229,110 +141,6 @@ def run(ctx: click.Context, /, file: str, verbose: bool, **options: Any) -> int:
     return 0
 
 
-@commands.command(cls=_TargetCommand)
-@click.argument("words", metavar="TARGET", nargs=-1)
-@_target_options
-@click.option("--json", "as_json", is_flag=True, help="Print the full definitions, as JSON.")
-@click.option("-v", "--verbose", is_flag=True, help="Show what the server logs, too.")
-@click.pass_context
-def tools(
-    ctx: click.Context,
-    words: tuple[str, ...],
-    headers: dict[str, str],
-    cafile: str | None,
-    as_json: bool,
-    verbose: bool,
-) -> int:
-    """List the tools of a server with their parameters.
-
-    A parameter with a question mark may be left out.
-    """
-    from .interrupts import run_interruptible
-    from .listing import list_tools
-
-    target, rest = _split_target(ctx, words, headers, cafile)
-    if rest:
-        raise click.UsageError(
-            f"What is {rest[0]!r}? Put a command line in quotes, or after '--'.", ctx
-        )
-    return run_interruptible(
-        lambda interrupts: list_tools(interrupts, target, as_json=as_json, verbose=verbose)
-    )
-
-
-def _seconds_option(name: str, help: str, default: str = "") -> Callable[[F], F]:
-    return click.option(
-        name,
-        type=float,
-        metavar="SECONDS",
-        help=help,
-        callback=above_zero,
-        show_default=default or False,
-    )
-
-
-@commands.command(cls=_TargetCommand)
-@click.argument("words", metavar="TARGET TOOL [KEY=VALUE]…", nargs=-1)
-@_seconds_option("--timeout", "Give up after this much silence; progress is no silence.", "60")
-@_seconds_option("--max-timeout", "Give up after this time in any case; inf for never.", "3600")
-@_seconds_option("--cancel-after", "Cancel the call after this time, as Ctrl-C would.")
-@_target_options
-@click.option("--json", "as_json", is_flag=True, help="Print the whole result, as JSON.")
-@click.option("-v", "--verbose", is_flag=True, help="Show what the server logs, too.")
-@click.pass_context
-def call(
-    ctx: click.Context,
-    words: tuple[str, ...],
-    timeout: float | None,
-    max_timeout: float | None,
-    cancel_after: float | None,
-    headers: dict[str, str],
-    cafile: str | None,
-    as_json: bool,
-    verbose: bool,
-) -> int:
-    """Call a tool; print its result.
-
-    The result goes to standard output; how the call stands, to standard error. Ctrl-C cancels it:
-    "cancelling" until the server has been told, then "stopped". A second Ctrl-C leaves at once.
-
-    KEY=VALUE is an argument: text for a parameter that takes a string, else JSON as the tool's
-    schema asks for. KEY:=JSON is JSON in any case.
-
-    \b
-      trio-mcp call shop.py order_book title=Dune
-      trio-mcp call shop.py rebuild_index titles='["Dune", "Emma"]'
-      trio-mcp call add a=1 b=2 -- node server.js
-      trio-mcp call https://example.com/mcp add a=1 b=2
-
-    \b
-    Exit status:
-      0    the tool's result
-      1    the tool failed (its result says so), or the server did
-      2    the command line makes no sense: no such file, tool or argument
-      124  timed out
-      130  cancelled, by Ctrl-C or --cancel-after; the tool gave no result
-      143  ended by SIGTERM
-    """
-    from .calling import CallRequest, call_tool
-    from .interrupts import run_interruptible
-
-    target, rest = _split_target(ctx, words, headers, cafile)
-    if not rest:
-        raise click.UsageError("Missing TOOL: 'trio-mcp tools TARGET' lists them.", ctx)
-    request = CallRequest(
-        target=target,
-        tool=rest[0],
-        arguments=rest[1:],
-        timeout=timeout,
-        max_timeout=max_timeout,
-        cancel_after=cancel_after,
-        as_json=as_json,
-        verbose=verbose,
-    )
-    return run_interruptible(lambda interrupts: call_tool(interrupts, request))
-
-
 @commands.command(short_help="See each feature, then fifty calls at once.")
 @click.option("--http", is_flag=True, help="Speak with the shop over HTTP.")
 @click.option("--websocket", is_flag=True, help="Speak with the shop over a WebSocket.")
@@ -355,3 +163,7 @@ def demo(ctx: click.Context, http: bool, websocket: bool) -> int:
         raise click.UsageError("--http or --websocket, not both.", ctx)
     over: Wire = "http" if http else "websocket" if websocket else "stdio"
     return run_interruptible(lambda interrupts: visit(interrupts, over))
+
+
+for command in ASKING:
+    commands.add_command(command)

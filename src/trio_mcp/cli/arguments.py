@@ -7,10 +7,18 @@ from typing import Any, Final
 
 import msgspec
 
+from ..runtime.models.prompts import PromptArgument
 from .failure import USAGE, CommandError
-from .printable import one_line
+from .printable import few
 
-__all__ = ["parameters_of", "parse_arguments", "required_of", "type_name"]
+__all__ = [
+    "parameters_of",
+    "parse_arguments",
+    "parse_texts",
+    "parse_value",
+    "required_of",
+    "type_name",
+]
 
 _ANY: Final = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 
@@ -41,13 +49,17 @@ _EXAMPLES: Final[Mapping[str, str]] = {
 }
 
 
-def parse_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
+def parse_arguments(
+    words: Sequence[str], schema: Mapping[str, Any], taker: str = "tool"
+) -> dict[str, Any]:
     """The arguments of a call, typed as the tool's input schema says.
 
     ``key=value``: a parameter that may be a string takes the text as it is; any other takes JSON of
     its type; one without a type takes JSON, or else the text. ``key:=JSON`` takes JSON for any.
-    Raises :class:`CommandError` with one line that says what to write instead.
+    Raises :class:`CommandError` with one line that says what to write instead, and what the
+    ``taker`` takes.
     """
+    offer = _offer(parameters_of(schema), taker)
     properties = parameters_of(schema)
     arguments: dict[str, Any] = {}
     for word in words:
@@ -59,14 +71,31 @@ def parse_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str
         if key in arguments:
             raise _wrong(f"{key} is given twice; a list is {key}='[…]'")
         if key not in properties and schema.get("additionalProperties") is False:
-            raise _wrong(f"there is no parameter {key!r}; {_offer(properties)}")
+            raise _wrong(f"there is no parameter {key!r}; {offer}")
         arguments[key] = (
-            _forced(key, text) if forced else _value(key, text, properties.get(key, {}), schema)
+            _forced(key, text)
+            if forced
+            else parse_value(key, text, properties.get(key, {}), schema)
         )
-    missing = [one_line(key) for key in required_of(schema) if key not in arguments]
+    missing = [key for key in required_of(schema) if key not in arguments]
     if missing:
-        raise _wrong(f"missing: {', '.join(missing)}; {_offer(properties)}")
+        raise _wrong(f"missing: {few(missing)}; {offer}")
     return arguments
+
+
+def parse_texts(words: Sequence[str], arguments: Sequence[PromptArgument]) -> dict[str, str]:
+    """The arguments of a prompt, which are texts: ``key=value`` as it is, ``key:=JSON`` a JSON
+    string. Raises as :func:`parse_arguments`."""
+    schema = {
+        "properties": {argument.name: {"type": "string"} for argument in arguments},
+        "required": [argument.name for argument in arguments if argument.required],
+        "additionalProperties": False,
+    }
+    texts = parse_arguments(words, schema, "prompt")
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise _wrong(f"{key}: the arguments of a prompt are texts")
+    return texts
 
 
 def parameters_of(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +127,8 @@ def type_name(schema: Any, root: Mapping[str, Any], nested: int = _NESTED) -> st
     return " or ".join(kinds)
 
 
-def _value(key: str, text: str, schema: Any, root: Mapping[str, Any]) -> Any:
+def parse_value(key: str, text: str, schema: Any, root: Mapping[str, Any]) -> Any:
+    """The text given for ``key``, as :func:`parse_arguments` reads it."""
     kinds = _kinds(schema, root)
     if "string" in kinds and kinds != _ANY:
         return text
@@ -181,10 +211,10 @@ def _article(kind: str) -> str:
     return kind if kind == "null" else f"an {kind}" if kind[0] in "aio" else f"a {kind}"
 
 
-def _offer(properties: Mapping[str, Any]) -> str:
+def _offer(properties: Mapping[str, Any], taker: str) -> str:
     if not properties:
-        return "the tool takes no arguments"
-    return f"the tool takes {', '.join(map(one_line, properties))}"
+        return f"the {taker} takes no arguments"
+    return f"the {taker} takes {few(properties)}"
 
 
 def _json(value: Any) -> str:

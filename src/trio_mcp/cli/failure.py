@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import IO, Any, Final
 
 import click
 
-from .printable import one_line, printable
+from .printable import few, one_line, printable
 
-__all__ = ["FAILED", "INTERRUPTED", "TIMED_OUT", "USAGE", "CommandError", "complain"]
+__all__ = ["FAILED", "INTERRUPTED", "TIMED_OUT", "USAGE", "CommandError", "complain", "no_such"]
 
 FAILED: Final = 1
 """The tool or the server failed."""
@@ -40,3 +41,13 @@ def complain(message: str, file: IO[Any] | None = None) -> None:
     among them cannot pass for a line of ours."""
     lines = printable(message).replace("\n", "\n  ")
     click.echo(f"trio-mcp: {lines}", file=file, err=True)
+
+
+def no_such(kind: str, name: str, names: Iterable[str]) -> CommandError:
+    """The server has no ``kind`` of this name: what it has instead."""
+    known = [one_line(name) for name in names]
+    if not known:
+        return CommandError(f"the server offers no {kind}s", USAGE)
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"it has {few(known)}"
+    return CommandError(f"the server has no {kind} {name!r}; {hint}", USAGE)

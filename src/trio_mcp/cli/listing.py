@@ -1,12 +1,19 @@
-"""``trio-mcp tools``."""
+"""``trio-mcp tools``, ``resources`` and ``prompts``: what a server offers."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from typing import TypeVar
+
+from ..runtime.errors import ErrorCode, ServerError
+from ..runtime.models.converter import unstructure
 from .interrupts import Interrupts
-from .show import print_json, print_tools
+from .show import print_json, print_prompts, print_resources, print_tools
 from .targets import Target, connected
 
-__all__ = ["list_tools"]
+__all__ = ["list_prompts", "list_resources", "list_tools"]
+
+T = TypeVar("T")
 
 
 async def list_tools(
@@ -21,3 +28,44 @@ async def list_tools(
     else:
         print_tools(tools)
     return 0
+
+
+async def list_resources(
+    interrupts: Interrupts, target: Target, *, as_json: bool, verbose: bool
+) -> int:
+    """Print the resources of a server and its templates; the exit status."""
+    async with connected(target, verbose=verbose) as client:
+        interrupts.at_once = client.abort
+        resources = await _all(client.resources())
+        templates = await _all(client.templates())
+    if as_json:
+        print_json(
+            {"resources": unstructure(resources), "resourceTemplates": unstructure(templates)}
+        )
+    else:
+        print_resources(resources, templates)
+    return 0
+
+
+async def list_prompts(
+    interrupts: Interrupts, target: Target, *, as_json: bool, verbose: bool
+) -> int:
+    """Print the prompts of a server; the exit status."""
+    async with connected(target, verbose=verbose) as client:
+        interrupts.at_once = client.abort
+        prompts = await _all(client.prompts())
+    if as_json:
+        print_json(prompts)
+    else:
+        print_prompts(prompts)
+    return 0
+
+
+async def _all(entries: AsyncIterator[T]) -> list[T]:
+    """None, of a server that does not know of such a list: not every one has resources."""
+    try:
+        return [entry async for entry in entries]
+    except ServerError as error:
+        if error.code != ErrorCode.METHOD_NOT_FOUND:
+            raise
+        return []

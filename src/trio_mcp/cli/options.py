@@ -6,24 +6,33 @@ Whatever is wrong with one is a usage error, before anything is opened or loaded
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import attrs
 import click
+import msgspec
 from click.core import ParameterSource
 
+from ..runtime.logs import LEVELS
+from ..runtime.models.base import LoggingLevel
 from .failure import USAGE, CommandError
 
 __all__ = [
+    "ANSWER",
     "HEADER",
     "HOST_NAME",
+    "LOG_LEVEL",
     "ORIGIN",
     "PEM_FILE",
     "PLACE",
     "URL_PATH",
+    "Answer",
     "NetworkOptions",
     "Place",
+    "RequestOptions",
     "above_zero",
+    "answers_of",
     "headers_of",
     "network_options",
 ]
@@ -37,6 +46,10 @@ _HOST_NAME: Final = re.compile(r"\*|(?:\[[0-9a-fA-F:.]+\]|[^\s/:@\[\]?#]+)(?::[0
 _ORIGIN: Final = re.compile(r"\*|null|https?://[^\s/@?#]+", re.IGNORECASE)
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
+
+Answer: TypeAlias = dict[str, Any] | str
+"""A form that is filled in; or what was decided: accept, decline, cancel."""
+_DECISIONS: Final = ("accept", "decline", "cancel")
 
 PEM_FILE: Final = click.Path(exists=True, dir_okay=False, readable=True)
 
@@ -105,6 +118,18 @@ class _HeaderValue(_Value):
         self.fail(f"this is not {self._why}", param, ctx)
 
 
+class _AnswerValue(_Value):
+    def found(self, match: re.Match[str]) -> tuple[str, Answer] | None:
+        key, text = match.groups()
+        if text in _DECISIONS:
+            return key, text
+        try:
+            form = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        return (key, form) if isinstance(form, dict) else None
+
+
 PLACE: Final = _PlaceValue(
     "place", _PLACE, "[HOST:]PORT, like 8000, 0.0.0.0:8000 or [::1]:8000; port 0 is a free one"
 )
@@ -114,6 +139,12 @@ ORIGIN: Final = _Value("origin", _ORIGIN, "an origin, like https://example.com, 
 HEADER: Final = _HeaderValue(
     "header", re.compile(r"([^:]*):(.*)", re.DOTALL), "'Name: value', in printable ASCII"
 )
+ANSWER: Final = _AnswerValue(
+    "answer",
+    re.compile(r"([^=]+)=(.*)", re.DOTALL),
+    'KEY=JSON with a form like {"name": "value"}, or KEY=accept, KEY=decline or KEY=cancel',
+)
+LOG_LEVEL: Final = click.Choice(LEVELS)
 
 
 def above_zero(
@@ -123,6 +154,18 @@ def above_zero(
     if seconds is not None and not seconds > 0:
         raise click.BadParameter("must be more than 0 seconds.", ctx, parameter)
     return seconds
+
+
+def answers_of(
+    ctx: click.Context, parameter: click.Parameter, answers: tuple[tuple[str, Answer], ...]
+) -> dict[str, Answer]:
+    """Callback of an option that takes answers: each question may be answered once."""
+    found: dict[str, Answer] = {}
+    for key, answer in answers:
+        if key in found:
+            raise click.BadParameter(f"{key} is given twice.", ctx, parameter)
+        found[key] = answer
+    return found
 
 
 def headers_of(
@@ -138,6 +181,24 @@ def headers_of(
 
 
 # Together -----------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class RequestOptions:
+    """How a request is made, watched and answered. Times are in seconds, ``None`` for the client's
+    defaults.
+
+    :param answers: to questions of the server, by their keys.
+    :param log_level: the least severe level of log messages that are shown; ``None`` for none.
+    """
+
+    timeout: float | None
+    max_timeout: float | None
+    cancel_after: float | None
+    answers: Mapping[str, Answer]
+    log_level: LoggingLevel | None
+    as_json: bool
+    verbose: bool
 
 
 @attrs.frozen(kw_only=True)

@@ -8,9 +8,13 @@ says passes through here on its way out, to a terminal or to a pipe: who knows w
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["json_text", "one_line", "printable"]
+__all__ = ["few", "json_text", "one_line", "printable"]
+
+_NAMES_SHOWN: Final = 12
+"""Names that an error message offers."""
 
 _SIGN: Final = "\N{REPLACEMENT CHARACTER}"
 """Stands for each character that is not shown."""
@@ -35,6 +39,14 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """A name, or another text that shall not look like two lines."""
     return _NOT_IN_LINES.sub(_SIGN, text)
+
+
+def few(names: Iterable[str]) -> str:
+    """Names for an error message, and how many more there are: ``a, b … and 33 more``."""
+    shown = [one_line(name) for name in names]
+    more = len(shown) - _NAMES_SHOWN
+    rest = f" … and {more} more" if more > 0 else ""
+    return ", ".join(shown[:_NAMES_SHOWN]) + rest
 
 
 def json_text(data: bytes) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Protocol
 
 import click
@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Column, Table
 from rich.text import Text
 
+from ..client.logs import LogMessage
 from ..runtime.jsonrpc import encode
 from ..runtime.models.base import UNSET
 from ..runtime.models.content import (
@@ -26,12 +27,24 @@ from ..runtime.models.content import (
     TextResourceContents,
 )
 from ..runtime.models.converter import unstructure
+from ..runtime.models.prompts import GetPromptResult, Prompt
+from ..runtime.models.resources import Resource, ResourceTemplate
 from ..runtime.models.tools import CallToolResult, Tool
 from ..runtime.progress import ProgressUpdate
 from .arguments import parameters_of, required_of, type_name
 from .printable import json_text, one_line, printable
 
-__all__ = ["CallView", "call_view", "print_json", "print_result", "print_tools"]
+__all__ = [
+    "CallView",
+    "call_view",
+    "print_json",
+    "print_log",
+    "print_messages",
+    "print_prompts",
+    "print_resources",
+    "print_result",
+    "print_tools",
+]
 
 _FRAME: Final = 0.1
 """Seconds from one picture of a live display to the next."""
@@ -98,9 +111,55 @@ def _parameters(tool: Tool) -> list[str]:
     return lines
 
 
-def _summary(tool: Tool) -> str:
+def _summary(described: Tool | Prompt | Resource | ResourceTemplate) -> str:
     """The first paragraph of the description, on one line."""
-    return " ".join((tool.description or tool.title or "").split("\n\n")[0].split())
+    return " ".join((described.description or described.title or "").split("\n\n")[0].split())
+
+
+# Resources and prompts ----------------------------------------------------------------------------
+
+
+def print_resources(resources: Sequence[Resource], templates: Sequence[ResourceTemplate]) -> None:
+    """Resources, then templates: a table on a terminal; elsewhere one line for each."""
+    listed: list[tuple[str, Resource | ResourceTemplate]] = [
+        *((resource.uri, resource) for resource in resources),
+        *((template.uri_template, template) for template in templates),
+    ]
+    rows = [(uri, it.mime_type or "", _summary(it) or it.name) for uri, it in listed]
+    _print_rows(("resource", "type", "what it is"), rows, lambda uri, _, about: f"{uri}  {about}")
+
+
+def print_prompts(prompts: Sequence[Prompt]) -> None:
+    """A table on a terminal; elsewhere one line for each prompt."""
+    rows = [(prompt.name, ", ".join(_texts(prompt)), _summary(prompt)) for prompt in prompts]
+    _print_rows(
+        ("prompt", "arguments", "what it is for"),
+        rows,
+        lambda name, arguments, about: f"{name}({arguments})  {about}".rstrip(),
+    )
+
+
+def _texts(prompt: Prompt) -> list[str]:
+    arguments = prompt.arguments or []
+    return [f"{argument.name}{'' if argument.required else '?'}" for argument in arguments]
+
+
+def _print_rows(
+    titles: tuple[str, str, str],
+    rows: Sequence[tuple[str, str, str]],
+    line: Callable[[str, str, str], str],
+) -> None:
+    console = Console()
+    if not console.is_terminal:
+        for row in rows:
+            click.echo(one_line(line(*row)))
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for title, style in zip(titles, ("bold cyan", "green", ""), strict=True):
+        table.add_column(title, style=style, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(one_line(cell)) for cell in row))
+    console.print(table)
 
 
 # Results ------------------------------------------------------------------------------------------
@@ -112,6 +171,21 @@ def print_result(result: CallToolResult) -> None:
         _print_document(result.structured_content)
     for block in result.content:
         click.echo(_as_text(block))
+
+
+def print_messages(result: GetPromptResult) -> None:
+    """Who speaks, and what. Lines that follow are indented, and look like nobody's beginning."""
+    for message in result.messages:
+        lines = _as_text(message.content).splitlines()
+        click.echo("\n  ".join([f"{message.role}: {lines[0] if lines else ''}", *lines[1:]]))
+
+
+def print_log(message: LogMessage) -> None:
+    """A log message of the server, on one line of standard error."""
+    data = message.data
+    text = data if isinstance(data, str) else json_text(encode(data))
+    source = f"{message.logger}: " if message.logger is not None else ""
+    click.echo(_note(f"{message.level}: {source}{text}"), err=True)
 
 
 def _as_text(block: ContentBlock) -> str:
@@ -145,6 +219,9 @@ class CallView(Protocol):
 
     async def animate(self) -> None:
         """A task beside the call, until it is cancelled."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Room for a question: nothing is shown meanwhile."""
 
 
 @contextmanager
@@ -193,6 +270,10 @@ class _PlainView:
 
     async def animate(self) -> None:
         await trio.sleep_forever()
+
+    def paused(self) -> AbstractContextManager[None]:
+        self._flush()
+        return nullcontext()
 
     def _flush(self) -> None:
         update, self._waiting = self._waiting, None
@@ -246,6 +327,14 @@ class _LiveView:
         while True:
             self._progress.refresh()
             await trio.sleep(_FRAME)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self._progress.stop()
+        try:
+            yield
+        finally:
+            self._progress.start()
 
 
 def _note(text: str) -> str:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import attrs
@@ -126,15 +126,18 @@ def _command(target: str) -> list[str]:
 
 
 @asynccontextmanager
-async def connected(target: Target, *, verbose: bool = False) -> AsyncGenerator[Client, None]:
+async def connected(
+    target: Target, *, verbose: bool = False, **callbacks: Any
+) -> AsyncGenerator[Client, None]:
     """A client of a server. What goes wrong comes out as :class:`CommandError`.
 
     :param verbose: show on our standard error what a launched server writes to its own.
+    :param callbacks: of :func:`.connect`, for what the server asks and tells.
     """
     there = False
     _configure_logging(verbose)
     try:
-        async with _connect(target) as client:
+        async with _connect(target, callbacks) as client:
             there = True
             yield client
     except (OSError, ValueError) as error:
@@ -161,10 +164,12 @@ async def connected(target: Target, *, verbose: bool = False) -> AsyncGenerator[
         raise CommandError(str(error)) from None
 
 
-def _connect(target: Target) -> AbstractAsyncContextManager[Client]:
+def _connect(target: Target, callbacks: Mapping[str, Any]) -> AbstractAsyncContextManager[Client]:
     if isinstance(target, Launch):
-        return connect(target.command)
-    return connect(target.url, headers=target.headers, ssl_context=target.ssl_context())
+        return connect(target.command, **callbacks)
+    return connect(
+        target.url, headers=target.headers, ssl_context=target.ssl_context(), **callbacks
+    )
 
 
 def _no_connection(target: Target, error: OSError | ValueError) -> CommandError:

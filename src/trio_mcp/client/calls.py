@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -28,9 +28,18 @@ from ..runtime.progress import ProgressUpdate
 from ..transports.calling import CallConnection
 from .answers import Answers, Asked
 
-__all__ = ["OnProgress", "PendingCall", "Timeouts", "ToolCall", "cancel_calls", "read_result"]
+__all__ = [
+    "OnProgress",
+    "PendingCall",
+    "StartedCall",
+    "Timeouts",
+    "ToolCall",
+    "cancel_calls",
+    "read_result",
+]
 
 M = TypeVar("M")
+R = TypeVar("R", covariant=True)
 
 OnProgress: TypeAlias = Callable[[ProgressUpdate], Awaitable[None] | None]
 
@@ -269,17 +278,19 @@ class PendingCall:
         return error
 
 
-class ToolCall:
-    """A call in flight, as its owner sees it. Made by :meth:`.client.Client.start_tool`.
+class StartedCall(Generic[R]):
+    """A call in flight, as its owner sees it.
 
     Its timeouts act while its owner waits: in :meth:`result`, or for :attr:`progress`. There too,
     callbacks answer what the server asks for; to cancel one cancels the call.
     """
 
     def __init__(
-        self, pending: PendingCall, check: Callable[[CallToolResult], CallToolResult]
+        self, pending: PendingCall, model: type[R], check: Callable[[R], R] | None = None
     ) -> None:
+        """``model`` is what the result is read as; ``check`` may refuse it then."""
         self._pending = pending
+        self._model = model
         self._check = check
 
     @property
@@ -320,11 +331,11 @@ class ToolCall:
         """
         return _Updates(self._pending)
 
-    async def result(self) -> CallToolResult:
+    async def result(self) -> R:
         """Wait for the result. Raises what :meth:`.client.Client.call_tool` raises, and
         :class:`~trio_mcp.CallCancelled` after :meth:`cancel`, at once."""
-        result = read_result(CallToolResult, await self._pending.finish(), "tools/call")
-        return self._check(result)
+        result = read_result(self._model, await self._pending.finish(), self._call.method)
+        return result if self._check is None else self._check(result)
 
     def cancel(self, reason: str | None = None) -> None:
         """Cancel the call; the server is told why. Never waits, and may be called twice."""
@@ -340,6 +351,15 @@ class ToolCall:
             await self._call.changed.wait()
         await trio.lowlevel.checkpoint()
         return self._call.record
+
+
+class ToolCall(StartedCall[CallToolResult]):
+    """A tool's call in flight. Made by :meth:`.client.Client.start_tool`."""
+
+    def __init__(
+        self, pending: PendingCall, check: Callable[[CallToolResult], CallToolResult]
+    ) -> None:
+        super().__init__(pending, CallToolResult, check)
 
 
 class _Updates:

@@ -17,7 +17,7 @@ import trio
 
 from ..runtime.groups import leaf_of
 from ..runtime.journal import Journal
-from ..runtime.limits import Limits
+from ..runtime.limits import Limits, limits_or_default
 from ..runtime.logs import check_level
 from ..runtime.models.base import Implementation, LoggingLevel
 from ..runtime.models.roots import Root
@@ -136,7 +136,7 @@ def connect(
     """
     timeouts = Timeouts(timeout, max_timeout, reset_on_progress)
     info = Implementation(name, version)
-    limits = limits if limits is not None else Limits()
+    limits = limits_or_default(limits)
     answers = Answers(on_elicit, elicit_modes, on_sample, sample_tools, on_roots)
     if on_log is None and log_level is not None:
         raise ValueError("log_level needs on_log, which takes the messages")

@@ -1,0 +1,104 @@
+"""A request that is watched, answered, and stopped when its user says so."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Generic, TypeVar
+
+import trio
+
+from ..client.calls import StartedCall
+from ..runtime.errors import CallTimeout, TrioMcpError
+from ..runtime.groups import leaf_of
+from ..runtime.lifecycle import State
+from ..runtime.models.tools import CallToolResult
+from .failure import INTERRUPTED, TIMED_OUT, CommandError
+from .interrupts import Interrupts
+from .questions import Questions
+from .show import CallView, call_view
+from .targets import Target
+
+__all__ = ["watch"]
+
+M = TypeVar("M")
+
+
+async def watch(
+    interrupts: Interrupts,
+    target: Target,
+    name: str,
+    started: AbstractAsyncContextManager[StartedCall[M]],
+    questions: Questions,
+    cancel_after: float | None,
+) -> tuple[M | None, int]:
+    """Show how a call stands until it is over. Its result, and 0; or ``None`` and the exit status.
+
+    SIGINT and SIGTERM cancel it, as does the end of ``cancel_after`` seconds.
+    """
+    async with started as call:
+        with call_view(name) as view:
+            questions.view = view
+            watched = _WatchedCall(call, view)
+            interrupts.gently = watched.cancel
+            result = await watched.outcome(cancel_after)
+    if result is None:
+        interrupts.leaving(target.leave)
+        return None, interrupts.status or watched.status
+    return result, 0
+
+
+class _WatchedCall(Generic[M]):
+    """A call with its view. ``status`` says how it ended, if not with a result."""
+
+    def __init__(self, call: StartedCall[M], view: CallView) -> None:
+        self.status = INTERRUPTED
+        self._call = call
+        self._view = view
+
+    def cancel(self, why: str) -> bool:
+        """Ask for the end; ``False`` if it has come already."""
+        if self._call.state is not State.RUNNING:
+            return False
+        self._call.cancel(why)
+        self._view.stands("cancelling", why)
+        return True
+
+    async def outcome(self, cancel_after: float | None) -> M | None:
+        """The result; ``None`` if there is none, and ``status`` is to be the exit status."""
+        self._view.stands("running")
+        result = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._view.animate)
+                if cancel_after is not None:
+                    nursery.start_soon(self._cancel_after, cancel_after)
+                result = await self._follow()
+                nursery.cancel_scope.cancel("the call is over")
+        except BaseExceptionGroup as group:
+            raise leaf_of(group) from None
+        return result
+
+    async def _follow(self) -> M | None:
+        call, view = self._call, self._view
+        try:
+            async for update in call.progress:
+                view.progress(update)
+            if call.cause is not None:  # cancelled: there will be no result
+                await call.ended()  # not only cancelling: the server has been told
+                view.stands("stopped")
+                return None
+            result = await call.result()
+        except CallTimeout as error:
+            self.status = TIMED_OUT
+            view.stands("timed out", f"{error.limit} of {error.seconds:g} s")
+            return None
+        except (TrioMcpError, CommandError):
+            view.stands("failed")
+            raise
+        failed = isinstance(result, CallToolResult) and result.is_error
+        view.stands("failed" if failed else "done")
+        return result
+
+    async def _cancel_after(self, seconds: float) -> None:
+        await trio.sleep(seconds)
+        self.cancel(f"--cancel-after {seconds:g}")
