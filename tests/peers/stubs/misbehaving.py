@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -36,8 +37,12 @@ def write(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
+def line_of(**message: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+
+
 def say(**message: Any) -> None:
-    write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    write(line_of(**message))
 
 
 def result_of(text: str) -> Message:
@@ -232,6 +237,109 @@ def chatter(size: str) -> None:
         sys.stderr.write("x" * (int(size) - 10) + "last words")
         sys.stderr.flush()
         answer(message["id"])
+
+
+# Servers with one fault of many -------------------------------------------------------------------
+
+
+class Faulty:
+    """Tools named after faults, which do what their names say; see ``tests/peers/faulty.py``.
+
+    ``hold()`` is answered once ``release()`` is called, and so is what is left to say of the faults
+    that take their time. The text of ``release()`` are the tools whose calls have been cancelled.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[Any, str] = {}
+        self.held: list[Any] = []
+        self.told: list[str] = []
+        self.writing = threading.Lock()
+        self.released = threading.Event()
+        self.slow_one: threading.Thread | None = None
+
+    def serve(self) -> None:
+        for message in received():
+            name = tool_of(message)
+            if message.get("method") == "notifications/cancelled":
+                self.cancelled(message["params"]["requestId"])
+            elif name == "hold":
+                self.held.append(message["id"])
+            elif name == "release":
+                self.release(message["id"])
+            elif name is not None:
+                self.names[message["id"]] = name
+                getattr(self, name.replace(" ", "_"))(message["id"])
+                print(f"done: {name}", file=sys.stderr, flush=True)
+            else:
+                usual(message)
+        os._exit(0)  # whatever its threads do
+
+    def cancelled(self, request_id: Any) -> None:
+        self.told.append(self.names[request_id])
+        if self.names[request_id] == "answers late":
+            answer(request_id, "late")
+
+    def release(self, request_id: Any) -> None:
+        self.released.set()
+        if self.slow_one is not None:
+            self.slow_one.join()
+        if "half an answer" in self.names.values():
+            write(b"\n")
+        with self.writing:
+            for held in self.held:
+                answer(held, "held")
+            answer(request_id, json.dumps(self.told))
+
+    def silent(self, request_id: Any) -> None:
+        pass
+
+    answers_late = silent
+
+    def slow(self, request_id: Any) -> None:
+        self.slow_one = threading.Thread(target=self.trickle, args=[request_id], daemon=True)
+        self.slow_one.start()
+
+    def trickle(self, request_id: Any) -> None:
+        line = line_of(id=request_id, result=result_of("x" * 1000))
+        while line and not self.released.wait(0.02):
+            write(line[:1])
+            line = line[1:]
+        write(line)
+
+    def killed(self, request_id: Any) -> None:
+        print("done: killed", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def half_an_answer(self, request_id: Any) -> None:
+        write(line_of(id=request_id, result=result_of("half"))[:60])
+
+    def closes(self, request_id: Any) -> None:
+        os._exit(0)
+
+    def floods(self, request_id: Any) -> None:
+        threading.Thread(target=self.flood, daemon=True).start()
+
+    def flood(self) -> None:
+        noise = line_of(method="notifications/unheard", params={"x": "x" * 1000}) + b"no message\n"
+        while True:
+            with self.writing:
+                write(noise * 20)
+            time.sleep(0.0001)  # others may write too
+
+    def answers_twice(self, request_id: Any) -> None:
+        answer(request_id, "first")
+        answer(request_id, "second")
+
+    def wrong_id(self, request_id: Any) -> None:
+        answer(request_id + 10**6)
+
+    def garbage(self, request_id: Any) -> None:
+        write(b"no message\n")
+
+
+def faulty() -> None:
+    """Each of its tools has the fault it is named after."""
+    Faulty().serve()
 
 
 # Servers that do not read -------------------------------------------------------------------------
