@@ -77,6 +77,10 @@ OFFICE = r"""
         return page.action
 
     @server.tool
+    async def trap(ctx: Context) -> str:
+        return (await ctx.elicit("trap", EVIL, Why)).action
+
+    @server.tool
     async def change(ctx: Context) -> None:
         server.notify_resource_updated("office://hours")
         server.add_tool(pay, name="pay_again")
@@ -321,6 +325,18 @@ def test_a_page_is_shown_in_full_and_opened_by_nobody(office: Path) -> None:
         terminal.type("yes\n")
         assert terminal.end() == 0
     assert terminal.seen.endswith("accept\r\n")
+
+
+def test_a_question_is_not_obeyed(office: Path) -> None:
+    with on_terminal([*COMMAND, "call", str(office), "trap"]) as terminal:
+        terminal.until("reason (string): ")
+        terminal.type(CTRL_D)
+        assert terminal.end() == 0
+    told = run("call", office, "trap").stderr
+    for shown in (terminal.raw, told):
+        assert "owned" in shown
+        assert not {"\x07", "\x9b", "\u202e"} & {*shown}
+        assert not [line for line in shown.splitlines() if line.startswith("forged")]
 
 
 def test_ctrl_c_at_a_question_cancels_the_call(office: Path) -> None:
