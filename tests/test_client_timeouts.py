@@ -18,7 +18,7 @@ from tests.test_client_pages import progress
 from tests.test_http_client import Post
 from tests.test_http_client import scripted as scripted_http
 
-from trio_mcp import CallTimeout, Client, Limits
+from trio_mcp import CallTimeout, Client, Context, Limits, Server, connect
 from trio_mcp.transports.http.client import HttpClientConnection
 
 Peer: TypeAlias = Callable[[trio.SocketStream], Awaitable[None]]
@@ -189,3 +189,32 @@ async def test_a_call_may_want_progress_to_count_again(
             with pytest.raises(CallTimeout) as timeout:
                 await client.call_tool("any", timeout=90, reset_on_progress=True)
         assert timeout.value.elapsed == pytest.approx(150, abs=0.1)
+
+
+@pytest.mark.parametrize("reset_on_progress", [True, False])
+async def test_a_slow_callback_is_no_silence_of_the_server(
+    reset_on_progress: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    server = Server("slow", version="1")
+
+    @server.tool
+    async def work(ctx: Context) -> str:
+        ctx.progress(1)
+        await trio.sleep(1.3)
+        return "done"
+
+    async def show(_: object) -> None:
+        await trio.sleep(1.2)
+
+    async with connect(server, timeout=1, reset_on_progress=reset_on_progress) as client:
+        assert (await client.call_tool("work", on_progress=show)).text == "done"
+        with pytest.raises(CallTimeout) as timed_out:
+            await client.call_tool("work")
+        assert timed_out.value.elapsed == pytest.approx(1)
+
+
+async def test_policies_that_are_none_are_refused_at_once() -> None:
+    with pytest.raises(TypeError, match="retry= takes a Retry, not 3"):
+        connect(Server("s", version="1"), retry=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="restart= takes a Restart, not True"):
+        connect(["server"], restart=True)  # type: ignore[arg-type]

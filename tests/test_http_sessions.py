@@ -12,6 +12,7 @@ from tests.peers.scripted import DISCOVERED
 from tests.peers.sessions import INITIALIZED, HttpRequest, HttpSession, http_session
 
 from trio_mcp import (
+    AuthorizationRequired,
     CallTimeout,
     ConnectionLost,
     Elicitation,
@@ -84,7 +85,7 @@ async def test_a_server_that_wants_something_else_is_not_asked_for_a_session(sta
         await request.answer(b"no", status)
 
     async with http_session(script) as server:
-        with pytest.raises(ProtocolViolation, match=status):
+        with pytest.raises((ProtocolViolation, AuthorizationRequired), match=status):
             async with connect(server.address):
                 pytest.fail("connected")
         assert server.methods() == ["server/discover"]

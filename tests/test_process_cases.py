@@ -536,8 +536,10 @@ async def _connect_in_vain(command: Sequence[str]) -> None:
 
 
 DRIVER = """
-import json, sys, trio
+import json, signal, sys, trio
 from trio_mcp import connect
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # for tests in the background
 
 async def main():
     async with connect(json.loads(sys.argv[1])) as client:
@@ -562,13 +564,17 @@ async def test_a_ctrl_c_at_the_terminal_does_not_reach_the_server(tmp_path: Path
     )
     assert driver.stdout is not None
     said = b""
-    async with driver.stdout:
-        with trio.fail_after(20):
-            async for data in driver.stdout:
-                said += data
-                if said == b"ready\n":
-                    os.killpg(driver.pid, signal.SIGINT)  # as the terminal does
-            assert await driver.wait() == 0
+    try:
+        async with driver.stdout:
+            with trio.fail_after(20):
+                async for data in driver.stdout:
+                    said += data
+                    if said == b"ready\n":
+                        os.killpg(driver.pid, signal.SIGINT)  # as the terminal does
+                assert await driver.wait() == 0
+    finally:
+        if driver.poll() is None:
+            driver.kill()
     assert said == b"ready\ninterrupted\n"
     assert lines_of(record) == ["EOF"]
 

@@ -174,10 +174,15 @@ class PendingCall:
     async def _deliver(self, on_progress: OnProgress, update: ProgressUpdate) -> None:
         """The owner's callback may be slow: that is no silence of the server, but takes time."""
         _, total_at = self._expiries()
+        began_at = trio.current_time()
         with trio.CancelScope(deadline=total_at) as scope:
             called = on_progress(update)
             if inspect.isawaitable(called):
                 await called
+        now = trio.current_time()
+        taken = now - began_at  # which was no silence of the server
+        self.call.heard_at = min(now, self.call.heard_at + taken)
+        self._round_began_at = min(now, self._round_began_at + taken)
         late = scope.cancelled_caught or trio.current_time() >= total_at
         if late and self.call.state is State.RUNNING:
             raise self._time_out("max_timeout")

@@ -142,6 +142,10 @@ def connect(
         raise ValueError("log_level needs on_log, which takes the messages")
     level = check_level(log_level or "info") if on_log is not None else None
     reader = log_reader(on_log) if on_log is not None else None
+    if retry is not None and not isinstance(retry, Retry):
+        raise TypeError(f"retry= takes a Retry, not {retry!r}")
+    if restart is not None and not isinstance(restart, Restart):
+        raise TypeError(f"restart= takes a Restart, not {restart!r}")
     if restart is not None and not _can_be_lost(target):
         raise TypeError(
             "restart= is for a command and for the address of a WebSocket: nothing else can be "
