@@ -27,6 +27,7 @@ from trio_mcp import (
     ConnectionLost,
     Limits,
     Restart,
+    Retry,
     Server,
     State,
     connect,
@@ -666,3 +667,32 @@ def test_attempts_that_did_not_help_count_until_one_does() -> None:
 def test_bounds_are_finite_and_above_0(field: str, value: float) -> None:
     with pytest.raises((ValueError, TypeError)):
         Restart(**{field: value})  # type: ignore[arg-type]
+
+
+async def test_what_was_sent_to_a_server_that_died_is_not_made_again_on_the_next(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    """It may be what ended the server."""
+    reads: list[str] = []
+
+    def answer(request: dict[str, Any]) -> dict[str, Any] | None:
+        if request["method"] == "resources/read":
+            reads.append(request["params"]["uri"])
+            return None
+        return answering(request)
+
+    policy = Retry(attempts=5, wait_initial=5)
+    async with world(monkeypatch, answer, Restart(backoff=1), retry=policy) as (client, it):
+        async with trio.open_nursery() as nursery:
+
+            async def read() -> None:
+                with pytest.raises(ConnectionLost) as lost:
+                    await client.read_resource("poison://x")
+                assert lost.value.sent
+
+            nursery.start_soon(read)
+            await until(lambda: bool(reads))
+            await it.crash()
+        assert (await client.call_tool("any")).text == "done"
+        assert client.restarts == 1
+    assert reads == ["poison://x"]

@@ -99,6 +99,7 @@ async def finish_with_retries(
     """
     pending = start(None)
     while True:
+        restarts = connection.restarts
         try:
             return await pending.finish(on_progress)
         except (ConnectionLost, ServerError) as error:
@@ -107,6 +108,7 @@ async def finish_with_retries(
             if (
                 pause is None
                 or connection.gone
+                or _was_lost_with_all(error, connection, restarts)
                 or trio.current_time() + pause >= pending.last_start(retry.timeout)
             ):
                 if attempt > 1:
@@ -114,3 +116,12 @@ async def finish_with_retries(
                 raise
         await trio.sleep(pause)
         pending = start(pending)
+
+
+def _was_lost_with_all(
+    error: ConnectionLost | ServerError, connection: CallConnection, restarts: int
+) -> bool:
+    """Whether a call was sent, and a connection that all calls share was lost then: it may be what
+    ended the server, and would end the next one too."""
+    lost = isinstance(error, ConnectionLost) and error.sent
+    return lost and (connection.restarting or connection.restarts != restarts)
