@@ -554,8 +554,9 @@ async def test_a_subscription_is_lost_with_the_server(
     async with world(monkeypatch, acknowledging(), restart, opens) as (client, it):
         async with client.listen(tools=True) as changes:
             await it.crash()
-            with pytest.raises(ConnectionLost, match="after 2 attempts"):
+            with pytest.raises(ConnectionLost, match="after 2 attempts") as lost:
                 await anext(changes)
+            assert lost.value.sent
 
 
 async def test_a_server_that_does_not_agree_again_in_time_is_a_timeout(

@@ -189,7 +189,7 @@ class RestartingConnection:
             await self._changed.wait()
         await trio.lowlevel.checkpoint()
         if self._lost is not None:
-            raise self._loss()
+            raise self._loss(sent=True)  # what waits here was heard once
         return self.restarts != since
 
     # A session, which ends with the connection: it is not restarted -------------------------------
@@ -346,11 +346,11 @@ class RestartingConnection:
             call.lost(self._loss())
         self._wake()
 
-    def _loss(self) -> ConnectionLost:
+    def _loss(self, *, sent: bool = False) -> ConnectionLost:
         process = self.process
         return ConnectionLost(
             self._lost or "it was lost",
-            sent=False,
+            sent=sent,
             exit_status=process.exit_status if process is not None else None,
             stderr_tail=process.stderr_tail if process is not None else "",
         )
