@@ -46,6 +46,7 @@ __all__ = [
     "CallConnection",
     "ClientConnection",
     "OnLog",
+    "SessionConnection",
     "Unasked",
     "encode_call",
     "read_progress",
@@ -141,13 +142,17 @@ class CallConnection(Protocol):
     def violation_since(self, when: float) -> str | None:
         """The newest violation, if it came after ``when``."""
 
-    def in_session(self, session: Session) -> CallConnection:
+    def in_session(self, session: Session) -> SessionConnection:
         """The connection for a session with the same server: this one, or one that has to be run
         and closed as well. Never waits."""
 
+
+class SessionConnection(CallConnection, Protocol):
+    """A connection in a session: it also carries what belongs to no call."""
+
     def say(self, frame: bytes) -> None:
-        """In a session: send a message that is no request. Never waits; what a lost connection
-        cannot send is dropped."""
+        """Send a message that is no request. Never waits; what a lost connection cannot send is
+        dropped."""
 
     async def begin(self, frame: bytes) -> None:
         """The session is agreed on: say so with ``frame``, before anything else goes out."""
@@ -466,7 +471,7 @@ class ClientConnection(Unasked):
 
     # A session ------------------------------------------------------------------------------------
 
-    def in_session(self, session: Session) -> CallConnection:
+    def in_session(self, session: Session) -> SessionConnection:
         self.session = session
         return self
 

@@ -33,7 +33,7 @@ from ..runtime.errors import ConnectionLost, TrioMcpError
 from ..runtime.journal import Journal, printable
 from ..runtime.lifecycle import CancelSource
 from ..runtime.limits import Limits
-from .calling import CallConnection, ClientConnection, OnLog, encode_call
+from .calling import ClientConnection, OnLog, SessionConnection, encode_call
 from .process import ServerProcess
 from .sessions import Session
 
@@ -202,7 +202,7 @@ class RestartingConnection:
     def session(self, session: Session | None) -> None:
         self._current.session = session
 
-    def in_session(self, session: Session) -> CallConnection:
+    def in_session(self, session: Session) -> SessionConnection:
         self._current.in_session(session)
         return self
 

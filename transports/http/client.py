@@ -39,7 +39,7 @@ from ...runtime.limits import Limits
 from ...runtime.models.base import META_IDEMPOTENCY_KEY, META_PROTOCOL_VERSION
 from ..calling import (
     SUBSCRIBED,
-    CallConnection,
+    SessionConnection,
     Unasked,
     encode_call,
     read_progress,
@@ -138,7 +138,7 @@ class HttpClientConnection(Unasked):
 
     # A session ------------------------------------------------------------------------------------
 
-    def in_session(self, session: Session) -> CallConnection:
+    def in_session(self, session: Session) -> SessionConnection:
         """Another connection to the same address."""
         from .session import HttpSessionConnection  # which is made of this class
 
@@ -150,15 +150,6 @@ class HttpClientConnection(Unasked):
             headers=dict(self._headers),
             ssl_context=self._ssl_context,
         )
-
-    def say(self, frame: bytes) -> None:
-        raise NotImplementedError("only in a session")
-
-    async def begin(self, frame: bytes) -> None:
-        raise NotImplementedError("only in a session")
-
-    async def hears_changes(self) -> None:
-        raise NotImplementedError("only in a session")
 
     # Calls ----------------------------------------------------------------------------------------
 

@@ -46,7 +46,8 @@ _DRAINED: Final = 64 * 1024
 
 
 class HttpSessionConnection(HttpClientConnection):
-    """Calls in one session with an MCP endpoint: a :class:`~..calling.CallConnection`."""
+    """Calls in one session with an MCP endpoint: a
+    :class:`~..calling.SessionConnection`."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from ...runtime.models.converter import unstructure
 from ...runtime.models.discovery import DiscoverResult
 from ...runtime.models.initialization import InitializeResult
 from ...runtime.models.subscriptions import SubscriptionFilter
-from ...transports.calling import CallConnection, OnLog
+from ...transports.calling import CallConnection, OnLog, SessionConnection
 from ..answers import Answers
 from ..calls import PendingCall, Timeouts, read_result
 from .base import Open
@@ -61,7 +61,7 @@ class Earlier:
     ) -> None:
         self.meta: Mapping[str, Any] = {}
         self.discovered: DiscoverResult
-        self.connection: CallConnection
+        self.connection: SessionConnection
         self._questions: Questions
         self._info = info
         self._asked_for = answers

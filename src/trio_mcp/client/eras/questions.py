@@ -18,7 +18,7 @@ from ...runtime.eras.earlier import read_question, write_answer
 from ...runtime.errors import ErrorCode, ProtocolError, ProtocolViolation
 from ...runtime.jsonrpc import Request, encode_error, encode_result, id_key
 from ...runtime.limits import Limits
-from ...transports.calling import CallConnection
+from ...transports.calling import SessionConnection
 from ..answers import Answers, Ask
 
 __all__ = ["Questions"]
@@ -41,7 +41,7 @@ class Questions:
 
     def __init__(
         self,
-        connection: CallConnection,
+        connection: SessionConnection,
         answers: Answers,
         limits: Limits,
         nursery: trio.Nursery,
