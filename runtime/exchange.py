@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from .errors import ErrorCode, ProtocolError
-from .groups import leaf_of
+from .errors import ProtocolError
+from .failures import failure_of, passes_on, refusal_of
 from .journal import Record, printable
 from .jsonrpc import Request, RequestId
 from .lifecycle import ANSWERED, CancelCause, CancelSource, Lifecycle, State
 from .logs import LogReporter
 from .progress import Pacer, ProgressReporter, ProgressUpdate
+from .records import record_of
 from .rounds import InputRequired, Round, outcome_of
 from .scopes import Scope, ScopeKind
-from .tracing import trace_id_of
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher, Method
@@ -83,29 +83,27 @@ class Exchange(Lifecycle):
 
     __slots__ = (
         "_answered",
-        "_asked",
         "_at_drain",
-        "_delivered",
-        "_ended_at",
-        "_error",
         "_failed",
         "_frame",
-        "_is_error",
         "_nursery",
         "_posted",
         "_record",
-        "_started_at",
-        "_unwound_at",
+        "asked",
         "changes_coalesced",
         "changes_sent",
         "cleanup_outcome",
         "cleanups",
         "core",
+        "delivered",
         "draining",
+        "ended_at",
         "endless",
         "era",
         "error_code",
+        "error_text",
         "held",
+        "is_error",
         "key",
         "logs",
         "metadata",
@@ -119,7 +117,9 @@ class Exchange(Lifecycle):
         "request",
         "round",
         "span",
+        "started_at",
         "target",
+        "unwound_at",
         "work",
     )
 
@@ -161,16 +161,16 @@ class Exchange(Lifecycle):
         self._at_drain: Callable[[], None] | None = None
         self._nursery: trio.Nursery | None = None
         self._posted: ProgressUpdate | None = None
-        self._started_at: float | None = None
-        self._unwound_at: float | None = None
-        self._ended_at: float | None = None
+        self.started_at: float | None = None
+        self.unwound_at: float | None = None
+        self.ended_at: float | None = None
         self._frame: bytes | None = None
         self._failed = False
         self._answered = False
-        self._asked: tuple[str, ...] = ()
-        self._is_error = False
-        self._error: str | None = None
-        self._delivered: bool | None = None
+        self.asked: tuple[str, ...] = ()
+        self.is_error = False
+        self.error_text: str | None = None
+        self.delivered: bool | None = None
         self._record: Record | None = None
 
     # The task ---------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Exchange(Lifecycle):
         result: dict[str, Any] | None = None
         error: BaseException | None = None
         if self._state is State.RUNNING:
-            self._started_at = trio.current_time()
+            self.started_at = trio.current_time()
             try:
                 try:
                     async with trio.open_nursery() as nursery:
@@ -188,12 +188,12 @@ class Exchange(Lifecycle):
                         try:
                             result = await self.core.handle(self)
                         except BaseException as raised:
-                            if _passes_on(raised):
+                            if passes_on(raised):
                                 raise
                             error = raised
                             nursery.cancel_scope.cancel("the handler raised")
                 except BaseExceptionGroup as group:
-                    error = _failure_of(group, error)
+                    error = failure_of(group, error)
                 if error is not None:
                     error = outcome_of(error)
             except BaseException:
@@ -258,12 +258,12 @@ class Exchange(Lifecycle):
         elif not self.claim(failed=self._failed):
             return None
         self._answered = True
-        self._ended_at = trio.current_time()
+        self.ended_at = trio.current_time()
         self.peer.forget(self)
         return frame
 
     def written(self, delivered: bool) -> None:
-        self._delivered = delivered
+        self.delivered = delivered
         self._write_record()
 
     # What the context needs ---------------------------------------------------------------------
@@ -348,7 +348,7 @@ class Exchange(Lifecycle):
 
     def note_straggler(self, kind: str) -> None:
         """A thread of this request, abandoned, has finished at last with ``kind``."""
-        since = self.cause.received_at if self.cause is not None else self._ended_at
+        since = self.cause.received_at if self.cause is not None else self.ended_at
         late = self.note_late(kind, trio.current_time() - (since or self.received_at))
         if self._record is not None:
             self.core.journal.add_late(self._record, late, self.late)
@@ -400,10 +400,10 @@ class Exchange(Lifecycle):
             except Exception as raised:
                 error = raised
             else:
-                self._is_error = result.get("isError") is True
+                self.is_error = result.get("isError") is True
         if self._frame is None:
             refusal = core.explain(self, error)
-            self._error = refusal.message
+            self.error_text = refusal.message
             self.error_code = refusal.code
             self._failed = True
             self._frame = core.encode_error(self, refusal)
@@ -418,7 +418,7 @@ class Exchange(Lifecycle):
         except Exception as raised:
             return None, raised
         clip = self.core.limits.text_length
-        self._asked = tuple(key[:clip] for key in asked.requests)
+        self.asked = tuple(key[:clip] for key in asked.requests)
         return result, None
 
     def _unwind(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
@@ -426,7 +426,7 @@ class Exchange(Lifecycle):
             result, error = {}, None  # it would have been a result
         if error is not None:
             self._keep_worst("error")
-            self._error = self.core.explain(self, error).message
+            self.error_text = self.core.explain(self, error).message
         elif self.cleanup_outcome is None:
             self.cleanup_outcome = "clean"
         self._stopped("error" if error is not None else None if result is None else "result")
@@ -434,12 +434,12 @@ class Exchange(Lifecycle):
     def _stopped(self, late: str | None) -> None:
         """The cancelled work has stopped: answer if the peer is to know, or end in silence."""
         assert self.cause is not None
-        now = self._unwound_at = trio.current_time()
+        now = self.unwound_at = trio.current_time()
         if late is not None:
             self.note_late(late, now - self.cause.received_at)
         self.note_unwound()
         if self.cause.source in ANSWERED and not self.silenced:
-            refusal = _refusal(self)
+            refusal = refusal_of(self.cause, self.received_at)
             self.error_code = refusal.code
             self._frame = self.core.encode_error(self, refusal)
             self.reply.finish(self)
@@ -448,91 +448,16 @@ class Exchange(Lifecycle):
 
     def _drop_answer(self) -> None:
         self._frame = None
-        if self._ended_at is None:
-            self._ended_at = trio.current_time()
+        if self.ended_at is None:
+            self.ended_at = trio.current_time()
             self.peer.forget(self)
             self._write_record()
 
     def _write_record(self) -> None:
-        assert self._ended_at is not None
-        clip = self.core.limits.text_length
-        metadata = self.metadata
-        progress, logs = self.progress, self.logs
-        span = self.span
-        self._record = record = Record(
-            role="server",
-            key=self.key,
-            request_id=self.request.id,
-            method=self.request.method[:clip],
-            target=self.target[:clip] if self.target is not None else None,
-            connection=self.peer.label,
-            peer=metadata.client_name(clip) if metadata is not None else None,
-            principal=self.principal.name[:clip] if self.principal is not None else None,
-            protocol_version=self.era.version if self.era is not None else None,
-            received_at=self.received_at,
-            started_at=self._started_at,
-            unwound_at=self._unwound_at,
-            ended_at=self._ended_at,
-            state=self._state,
-            cause=self.cause,
-            extra_cancels=self.extra_cancels,
-            error=self._error[:clip] if self._error is not None else None,
-            is_error=self._is_error,
-            asked=self._asked if self._state is State.COMPLETED else (),
-            delivered=self._delivered,
-            cleanup=self.cleanup_outcome if self.cause is not None else None,
-            cleanups=self.cleanups,
-            late=self.late,
-            progress_reported=progress.reported if progress is not None else 0,
-            progress_sent=progress.sent if progress is not None else 0,
-            logs_sent=logs.sent if logs is not None else 0,
-            logs_dropped=logs.dropped if logs is not None else 0,
-            trace_id=(span and span.trace_id) or trace_id_of(self.request.params.get("_meta")),
-            changes_sent=self.changes_sent,
-            changes_coalesced=self.changes_coalesced,
-        )
+        self._record = record = record_of(self)
         self.core.journal.add(record)
-        if span is not None:
+        if (span := self.span) is not None:
             span.end(record, self.error_code if self._answered else None)
 
 
 _CLEANUP_RANK = {None: 0, "clean": 1, "error": 2, "timed out": 3, "abandoned": 4}
-
-
-_PASSING_ON = (trio.Cancelled, KeyboardInterrupt)
-
-
-def _passes_on(raised: BaseException) -> bool:
-    """Whether it belongs to a scope around the exchange. All else is the handler's failure."""
-    if isinstance(raised, BaseExceptionGroup):
-        return raised.subgroup(_PASSING_ON) is not None
-    if isinstance(raised, GeneratorExit):
-        return not trio.lowlevel.in_trio_task()  # the coroutine is being closed, after the run
-    return isinstance(raised, _PASSING_ON)
-
-
-def _failure_of(group: BaseExceptionGroup[Any], error: BaseException | None) -> BaseException:
-    """Why a nursery raised: its children failed, unless the handler itself did."""
-    rest = group.subgroup(_PASSING_ON)
-    if rest is not None:
-        raise leaf_of(rest)
-    if error is None:
-        return leaf_of(outcome_of(group))
-    if isinstance(outcome_of(error), InputRequired):
-        return BaseExceptionGroup("asked, beside what the children did", [error, group])
-    return error
-
-
-def _refusal(exchange: Exchange) -> ProtocolError:
-    """The error that tells the peer of a cancellation it did not ask for."""
-    assert exchange.cause is not None
-    source, reason = exchange.cause.source, exchange.cause.reason
-    if source is CancelSource.DEADLINE:
-        seconds = exchange.cause.received_at - exchange.received_at
-        return ProtocolError(
-            ErrorCode.DEADLINE_EXCEEDED, f"Cancelled by the server's time limit of {seconds:g} s"
-        )
-    if source is CancelSource.SHUTDOWN:
-        return ProtocolError(ErrorCode.SHUTTING_DOWN, "Cancelled: the server is shutting down")
-    text = "Cancelled by the server's operator"
-    return ProtocolError(ErrorCode.CANCELLED_BY_OPERATOR, f"{text}: {reason}" if reason else text)

@@ -1,0 +1,51 @@
+"""What it means that the nursery of an exchange raised, or that the exchange was cancelled."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import trio
+
+from .errors import ErrorCode, ProtocolError
+from .groups import leaf_of
+from .lifecycle import CancelCause, CancelSource
+from .rounds import InputRequired, outcome_of
+
+__all__ = ["failure_of", "passes_on", "refusal_of"]
+
+_PASSING_ON: Final = (trio.Cancelled, KeyboardInterrupt)
+
+
+def passes_on(raised: BaseException) -> bool:
+    """Whether it belongs to a scope around the exchange. All else is the handler's failure."""
+    if isinstance(raised, BaseExceptionGroup):
+        return raised.subgroup(_PASSING_ON) is not None
+    if isinstance(raised, GeneratorExit):
+        return not trio.lowlevel.in_trio_task()  # the coroutine is being closed, after the run
+    return isinstance(raised, _PASSING_ON)
+
+
+def failure_of(group: BaseExceptionGroup[Any], error: BaseException | None) -> BaseException:
+    """Why a nursery raised: its children failed, unless the handler itself did."""
+    rest = group.subgroup(_PASSING_ON)
+    if rest is not None:
+        raise leaf_of(rest)
+    if error is None:
+        return leaf_of(outcome_of(group))
+    if isinstance(outcome_of(error), InputRequired):
+        return BaseExceptionGroup("asked, beside what the children did", [error, group])
+    return error
+
+
+def refusal_of(cause: CancelCause, received_at: float) -> ProtocolError:
+    """The error that tells the peer of a cancellation it did not ask for."""
+    source, reason = cause.source, cause.reason
+    if source is CancelSource.DEADLINE:
+        seconds = cause.received_at - received_at
+        return ProtocolError(
+            ErrorCode.DEADLINE_EXCEEDED, f"Cancelled by the server's time limit of {seconds:g} s"
+        )
+    if source is CancelSource.SHUTDOWN:
+        return ProtocolError(ErrorCode.SHUTTING_DOWN, "Cancelled: the server is shutting down")
+    text = "Cancelled by the server's operator"
+    return ProtocolError(ErrorCode.CANCELLED_BY_OPERATOR, f"{text}: {reason}" if reason else text)
