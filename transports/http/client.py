@@ -53,6 +53,7 @@ from .events import EventReader, EventTooLong
 from .failures import describe_failure
 from .metadata import NAMED, encode_value
 from .parameters import MirroredTools
+from .posts import Body, Post
 
 __all__ = ["HttpClientConnection"]
 
@@ -88,11 +89,11 @@ class HttpClientConnection(Unasked):
         self._headers = checked_headers(headers or {})
         self._http = http_client(self._url, limits, ssl_context)
         self._ids = itertools.count(1)
-        self._calls: dict[int, _Post] = {}
-        self._posts: set[_Post] = set()
+        self._calls: dict[int, Post] = {}
+        self._posts: set[Post] = set()
         self._tools = MirroredTools(self.label, limits)
         self._nursery: trio.Nursery | None = None
-        self._early: list[_Post] = []
+        self._early: list[Post] = []
         self._life = trio.CancelScope(shield=True)
         self._closed = False
         self._post_ended = trio.Event()
@@ -195,7 +196,7 @@ class HttpClientConnection(Unasked):
 
     def _new_post(
         self, request_id: int, method: str, target: str | None, frame: bytes | None
-    ) -> _Post:
+    ) -> Post:
         call = Call(
             request_id,
             method,
@@ -206,12 +207,12 @@ class HttpClientConnection(Unasked):
             self._forget,
             self._limits,
         )
-        post = self._calls[call.key] = _Post(call)
+        post = self._calls[call.key] = Post(call)
         return post
 
     def _post(
         self,
-        post: _Post,
+        post: Post,
         headers: list[tuple[str, str]],
         mirror: list[tuple[str, str]],
         frame: bytes,
@@ -257,11 +258,11 @@ class HttpClientConnection(Unasked):
 
     # One call -------------------------------------------------------------------------------------
 
-    def _start(self, nursery: trio.Nursery, post: _Post) -> None:
+    def _start(self, nursery: trio.Nursery, post: Post) -> None:
         self._posts.add(post)
         nursery.start_soon(self._run_post, post, name=post.call.name)
 
-    async def _run_post(self, post: _Post) -> None:
+    async def _run_post(self, post: Post) -> None:
         call = post.call
         try:
             with post.scope:
@@ -272,7 +273,7 @@ class HttpClientConnection(Unasked):
             self._post_ended = trio.Event()
             call.lost(ConnectionLost("the client was closed", sent=call.sent))
 
-    async def _ask(self, post: _Post) -> None:
+    async def _ask(self, post: Post) -> None:
         call = post.call
         try:
             refused = await self._send(post)
@@ -288,14 +289,14 @@ class HttpClientConnection(Unasked):
             logger.exception("%s: %s failed", self.label, printable(call.name))
             call.lost(ConnectionLost(f"the request failed: {error!r}", sent=call.sent))
 
-    async def _send(self, post: _Post) -> Response | None:
+    async def _send(self, post: Post) -> Response | None:
         """Post the request and read its answer. Returns a HeaderMismatch instead of delivering it:
         the server has not run the request."""
         call = post.call
         request = self._http.build_request(
             "POST",
             self._url,
-            content=_Body(call),
+            content=Body(call),
             headers=[*post.headers, *post.mirror, ("content-length", str(call.size))],
         )
         response = await self._http.send(request, stream=True)
@@ -304,7 +305,7 @@ class HttpClientConnection(Unasked):
         finally:
             await response.aclose()
 
-    async def _receive(self, post: _Post, response: httpx2.Response) -> Response | None:
+    async def _receive(self, post: Post, response: httpx2.Response) -> Response | None:
         call, limits = post.call, self._limits
         status = response.status_code
         headers = response.headers
@@ -342,11 +343,11 @@ class HttpClientConnection(Unasked):
             call.lost(answer)
         return None
 
-    def _refuse_body(self, post: _Post, status: int, body: bytes) -> None:
+    def _refuse_body(self, post: Post, status: int, body: bytes) -> None:
         limit = self._limits.message_bytes
         self._fail(post, f"an answer longer than message_bytes={limit} ({refusal(status, body)})")
 
-    async def _read_events(self, post: _Post, response: httpx2.Response) -> None:
+    async def _read_events(self, post: Post, response: httpx2.Response) -> None:
         call = post.call
         reader = EventReader(self._limits.message_bytes)
         async with aclosing(response.aiter_raw()) as chunks:
@@ -364,7 +365,7 @@ class HttpClientConnection(Unasked):
                     post.scope.deadline = trio.current_time() + self._limits.http_trailing
         call.lost(ConnectionLost("the event stream ended without a response", sent=True))
 
-    def _on_event(self, post: _Post, event: bytes) -> None:
+    def _on_event(self, post: Post, event: bytes) -> None:
         call = post.call
         try:
             message = parse(event, self._limits.id_length)
@@ -383,7 +384,7 @@ class HttpClientConnection(Unasked):
         else:
             self._on_notification(post, message.method, message.params)
 
-    def _on_notification(self, post: _Post, method: str, params: dict[str, Any]) -> None:
+    def _on_notification(self, post: Post, method: str, params: dict[str, Any]) -> None:
         call = post.call
         if method in SUBSCRIBED:
             self._on_subscribed(
@@ -395,7 +396,7 @@ class HttpClientConnection(Unasked):
             else:
                 self._on_log(params)
 
-    def _on_progress(self, post: _Post, params: dict[str, Any]) -> None:
+    def _on_progress(self, post: Post, params: dict[str, Any]) -> None:
         if post.call.state is not State.RUNNING:
             return  # it came with the answer, after it
         token = params.get("progressToken")
@@ -414,7 +415,7 @@ class HttpClientConnection(Unasked):
             self._tools.learn(response.result)
         call.answered(response, challenge)
 
-    def _fail(self, post: _Post, why: str, status: int | None = None) -> None:
+    def _fail(self, post: Post, why: str, status: int | None = None) -> None:
         """The rest of the answer is of no interest. Whoever reads it goes on until the scope's
         cancellation reaches the innermost generator: to leave one in its middle would leave the
         others to the garbage collector."""
@@ -424,7 +425,7 @@ class HttpClientConnection(Unasked):
 
     # Tools whose headers have changed -------------------------------------------------------------
 
-    async def _adapt(self, post: _Post) -> bool:
+    async def _adapt(self, post: Post) -> bool:
         """After a HeaderMismatch: learn the tool anew. Whether the call is worth a second try."""
         call = post.call
         message = decode(post.frame)
@@ -470,37 +471,6 @@ class HttpClientConnection(Unasked):
             return {}
         finally:
             self.cancel(call, CancelSource.CALLER, "the call that needed it has ended")
-
-
-class _Post:
-    """A call on its way: its task's scope, and what its request is made of."""
-
-    headers: list[tuple[str, str]]
-    mirror: list[tuple[str, str]]
-    frame: bytes
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self.token = call.id  # stays what it was if the call is sent again with a new id
-        self.scope = trio.CancelScope()
-
-
-class _Body:
-    """The body of a request, taken when it goes out. No generator: leaves nothing behind."""
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._taken = False
-
-    def __aiter__(self) -> _Body:
-        return self
-
-    async def __anext__(self) -> bytes:
-        frame = None if self._taken else self._call.take()
-        self._taken = True
-        if frame is None:
-            raise StopAsyncIteration
-        return frame
 
 
 def _unknown(call: Call, why: str) -> Response:

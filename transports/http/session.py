@@ -29,9 +29,10 @@ from ...runtime.lifecycle import CancelSource, State
 from ...runtime.limits import Limits
 from ..sessions import Session
 from .answer import media_type_of
-from .client import HttpClientConnection, _Post
+from .client import HttpClientConnection
 from .events import EventReader, EventTooLong
 from .failures import describe_failure
+from .posts import Post
 
 __all__ = ["HttpSessionConnection"]
 
@@ -64,7 +65,7 @@ class HttpSessionConnection(HttpClientConnection):
         self._talk = session
         self._session_id: str | None = None
         self._over: str | None = None
-        self._by_id: dict[int, _Post] = {}
+        self._by_id: dict[int, Post] = {}
         self._saying = 0
         self._answering = 0  # of them, answers
         self._said = trio.Event()
@@ -143,7 +144,7 @@ class HttpSessionConnection(HttpClientConnection):
             self._say(self._tell_cancelled, post, reason)
         return True
 
-    async def _tell_cancelled(self, post: _Post, reason: str | None) -> None:
+    async def _tell_cancelled(self, post: Post, reason: str | None) -> None:
         params: dict[str, Any] = {"requestId": post.call.id}
         if reason is not None:
             params["reason"] = reason
@@ -156,7 +157,7 @@ class HttpSessionConnection(HttpClientConnection):
 
     def _new_post(
         self, request_id: int, method: str, target: str | None, frame: bytes | None
-    ) -> _Post:
+    ) -> Post:
         post = self._by_id[request_id] = super()._new_post(request_id, method, target, frame)
         return post
 
@@ -165,7 +166,7 @@ class HttpSessionConnection(HttpClientConnection):
         self._by_id.pop(int(call.id), None)
         self._talk.call_ended(call)
 
-    async def _adapt(self, post: _Post) -> bool:
+    async def _adapt(self, post: Post) -> bool:
         return False  # no header mirrors a parameter here
 
     def _answered(self, call: Call, response: Response, challenge: str | None = None) -> None:
@@ -265,7 +266,7 @@ class HttpSessionConnection(HttpClientConnection):
 
     # What a call's stream says --------------------------------------------------------------------
 
-    async def _receive(self, post: _Post, response: httpx2.Response) -> Response | None:
+    async def _receive(self, post: Post, response: httpx2.Response) -> Response | None:
         if post.call.method == "initialize":
             try:
                 self._take_session_id(response)
@@ -277,7 +278,7 @@ class HttpSessionConnection(HttpClientConnection):
             return None
         return await super()._receive(post, response)
 
-    async def _read_events(self, post: _Post, response: httpx2.Response) -> None:
+    async def _read_events(self, post: Post, response: httpx2.Response) -> None:
         """The call's stream, and where it breaks off what follows it."""
         call = post.call
         reader = EventReader(self._limits.message_bytes)
@@ -295,7 +296,7 @@ class HttpSessionConnection(HttpClientConnection):
         call.lost(ConnectionLost("the event stream ended without a response", sent=True))
 
     async def _read_stream(
-        self, response: httpx2.Response, reader: EventReader, post: _Post | None
+        self, response: httpx2.Response, reader: EventReader, post: Post | None
     ) -> None:
         """Read one stream to its end, which may be a failure. Raises :class:`EventTooLong` if it
         belongs to no call."""
@@ -315,7 +316,7 @@ class HttpSessionConnection(HttpClientConnection):
         if too_long is not None:
             raise too_long
 
-    def _feed(self, reader: EventReader, chunk: bytes, post: _Post) -> None:
+    def _feed(self, reader: EventReader, chunk: bytes, post: Post) -> None:
         if post.call.ended:
             return  # the end is all that is still of interest
         try:
@@ -340,10 +341,10 @@ class HttpSessionConnection(HttpClientConnection):
             self._on_loose_event(event)
         return None
 
-    def _on_notification(self, post: _Post, method: str, params: dict[str, Any]) -> None:
+    def _on_notification(self, post: Post, method: str, params: dict[str, Any]) -> None:
         self._on_told(self._talk, method, params)
 
-    def _on_progress(self, post: _Post, params: dict[str, Any]) -> None:
+    def _on_progress(self, post: Post, params: dict[str, Any]) -> None:
         """On whichever stream it comes."""
         token = params.get("progressToken")
         about = self._by_id.get(token) if type(token) is int else None
@@ -376,7 +377,7 @@ class HttpSessionConnection(HttpClientConnection):
         finally:
             self._settled.set()
 
-    async def _ask_for_stream(self, reader: EventReader, post: _Post | None) -> bool:
+    async def _ask_for_stream(self, reader: EventReader, post: Post | None) -> bool:
         """Read one stream to its end. Whether there was one."""
         headers = [*self._common(), ("accept", _EVENTS)]
         if (last_id := _header_of(reader.last_id, self._limits.id_length)) is not None:
