@@ -36,6 +36,7 @@ from trio_mcp import (
     MemberState,
     ProgressUpdate,
     Restart,
+    Retry,
     Server,
     State,
     TraceContext,
@@ -154,6 +155,28 @@ async def test_a_call_takes_what_a_clients_call_takes() -> None:
         async with group.start_tool("a.sleep", {"s": 60}) as call:
             await until(lambda: fixture.live)
             call.cancel("enough")
+
+
+async def test_a_call_of_the_group_passes_every_option_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[dict[str, Any]] = []
+
+    async def take(name: str, arguments: Any, **options: Any) -> None:
+        assert name == "echo"
+        taken.append(options)
+
+    given: dict[str, Any] = {
+        "timeout": 1.5,
+        "max_timeout": 2.5,
+        "reset_on_progress": False,
+        "trace": TraceContext("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+        "idempotency_key": "key",
+    }
+    of_a_call = {**given, "on_progress": print, "retry": Retry()}
+    async with ClientGroup({"a": Fixtures().server}) as group:
+        for method, options in (("call_tool", of_a_call), ("start_tool", given)):
+            monkeypatch.setattr(group["a"], method, take)
+            await getattr(group, method)("a.echo", {}, **options)
+    assert taken == [of_a_call, given]
 
 
 @pytest.mark.parametrize("name", ["look", "shop", "nobody.look", "", ".look", "Shop.look"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -135,9 +136,11 @@ async def test_invariant_9_no_thread_begins_while_too_many_answers_wait() -> Non
     limits = Limits(bytes_per_connection=1_000_000, threads=1)
     server, wire = Server("s", version="1", limits=limits), ScriptedWire()
     ran: list[int] = []
+    all_taken = threading.Event()
 
     @server.tool
     def big(number: int) -> str:
+        all_taken.wait(20)
         ran.append(number)
         return "x" * 300_000
 
@@ -146,6 +149,8 @@ async def test_invariant_9_no_thread_begins_while_too_many_answers_wait() -> Non
         wire.stop_taking()
         for number in range(50):
             wire.feed(call(number, "big", number=number))
+        await until(lambda: server._core.inflight == 50)
+        all_taken.set()
         await until(lambda: not server._core.threads.busy and len(ran) > 3)
         wire.take_again()
         await until(lambda: server._core.inflight == 0)

@@ -26,6 +26,7 @@ from trio_mcp import (
     Client,
     ConnectionLost,
     Limits,
+    ProtocolViolation,
     Restart,
     Retry,
     Server,
@@ -697,3 +698,34 @@ async def test_what_was_sent_to_a_server_that_died_is_not_made_again_on_the_next
         assert (await client.call_tool("any")).text == "done"
         assert client.restarts == 1
     assert reads == ["poison://x"]
+
+
+async def test_what_was_known_of_a_server_is_forgotten_with_it(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    pages = 0
+
+    def answer(request: dict[str, Any]) -> dict[str, Any] | None:
+        nonlocal pages
+        if request["method"] != "tools/list":
+            return answering(request)
+        pages += 1
+        number = {"type": "object", "required": ["n"]}
+        tool = {"name": "any", "inputSchema": {"type": "object"}, "outputSchema": number}
+        return {
+            "resultType": "complete",
+            "tools": [tool],
+            "ttlMs": 10**6,
+            "cacheScope": "private",
+        }
+
+    async with world(monkeypatch, answer, Restart(), cache=True) as (client, it):
+        for _ in range(2):
+            assert [tool.name async for tool in client.tools()] == ["any"]
+        assert pages == 1
+        with pytest.raises(ProtocolViolation):
+            await client.call_tool("any")  # which is not what its schema promises
+        await it.crash()
+        assert (await client.call_tool("any")).text == "done"  # of another server, not listed yet
+        assert [tool.name async for tool in client.tools()] == ["any"]
+        assert pages == 2
