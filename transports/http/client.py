@@ -47,12 +47,13 @@ from ..calling import (
 )
 from ..process import ServerProcess
 from ..sessions import Session
-from .address import checked_headers, http_client, url_of
+from .address import checked_headers, url_of
 from .answer import challenge_of, is_answer_to, media_type_of, read_body, refusal
 from .events import EventReader, EventTooLong
 from .failures import describe_failure
 from .metadata import NAMED, encode_value
 from .parameters import MirroredTools
+from .pool import http_client
 from .posts import Body, Post
 
 __all__ = ["HttpClientConnection"]
@@ -87,7 +88,7 @@ class HttpClientConnection(Unasked):
         self.journal = journal
         self._limits = limits
         self._headers = checked_headers(headers or {})
-        self._http = http_client(self._url, limits, ssl_context)
+        self._http = http_client(self._url, limits, ssl_context, self._on_surplus)
         self._ids = itertools.count(1)
         self._calls: dict[int, Post] = {}
         self._posts: set[Post] = set()
@@ -414,6 +415,9 @@ class HttpClientConnection(Unasked):
         if call.method == "tools/list" and response.result is not None:
             self._tools.learn(response.result)
         call.answered(response, challenge)
+
+    def _on_surplus(self) -> None:
+        self._violation("more than an answer: its connection is not used again")
 
     def _fail(self, post: Post, why: str, status: int | None = None) -> None:
         """The rest of the answer is of no interest. Whoever reads it goes on until the scope's
