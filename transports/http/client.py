@@ -37,6 +37,7 @@ from ...runtime.jsonrpc import Notification, Response, decode, encode, parse
 from ...runtime.lifecycle import CancelSource, State
 from ...runtime.limits import Limits
 from ...runtime.models.base import META_IDEMPOTENCY_KEY, META_PROTOCOL_VERSION
+from ...runtime.server_errors import too_many_requests
 from ..calling import (
     SUBSCRIBED,
     SessionConnection,
@@ -48,7 +49,14 @@ from ..calling import (
 from ..process import ServerProcess
 from ..sessions import Session
 from .address import checked_headers, url_of
-from .answer import challenge_of, is_answer_to, media_type_of, read_body, refusal
+from .answer import (
+    challenge_of,
+    is_answer_to,
+    media_type_of,
+    read_body,
+    refusal,
+    retry_after_of,
+)
 from .events import EventReader, EventTooLong
 from .failures import describe_failure
 from .metadata import NAMED, encode_value
@@ -330,17 +338,39 @@ class HttpClientConnection(Unasked):
                         self._refuse_body(post, status, bytes(body))
         if call.state is not State.RUNNING:
             return None
-        answer = read_body(status, media_type, bytes(body), call.id, limits.id_length)
+        return self._take(
+            call,
+            response,
+            read_body(status, media_type, bytes(body), call.id, limits.id_length),
+            refusal(status, bytes(body)),
+        )
+
+    def _take(
+        self,
+        call: Call,
+        response: httpx2.Response,
+        answer: Response | ConnectionLost | ProtocolViolation,
+        why: str,
+    ) -> Response | None:
+        """Give a call what its response says. Returns a HeaderMismatch instead."""
+        status, headers = response.status_code, response.headers
+        wait = retry_after_of(headers.get("retry-after"), headers.get("date"))
         challenge = challenge_of(status, headers.get("www-authenticate"))
+        if status == 429:
+            told = answer.error if isinstance(answer, Response) else None
+            call.lost(too_many_requests(told, why, wait))
+            return None
         if challenge is not None and not isinstance(answer, Response):
-            answer = _unknown(call, refusal(status, bytes(body)))
+            answer = _unknown(call, why)
         if isinstance(answer, Response):
             if _is_mismatch(answer) and call.method == "tools/call":
                 return answer
             self._answered(call, answer, challenge)
         else:
-            if isinstance(answer, ProtocolViolation):
-                self._violation(str(answer))
+            if isinstance(answer, ConnectionLost):
+                answer.retry_after = wait
+            elif not (call.method == "server/discover" and 400 <= status < 500):
+                self._violation(str(answer))  # earlier revisions know no discovery, and break none
             call.lost(answer)
         return None
 
