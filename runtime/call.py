@@ -21,7 +21,7 @@ from .jsonrpc import RequestId, Response
 from .lifecycle import CancelCause, CancelSource, Lifecycle, State
 from .limits import Limits
 from .progress import ProgressUpdate
-from .server_errors import server_error
+from .server_errors import Overloaded, server_error
 from .tracing import GuardedCallSpan
 
 __all__ = ["Call"]
@@ -193,9 +193,9 @@ class Call(Lifecycle):
         self.sent_at = None
         self._frame = frame
 
-    def lost(self, error: ConnectionLost | ProtocolViolation) -> None:
+    def lost(self, error: ConnectionLost | ProtocolViolation | Overloaded) -> None:
         """No answer will come, or none that can be read: the call fails, its outcome unknown if it
-        was sent."""
+        was sent, unless something has refused it."""
         if self.state is State.CANCELLING:
             self.stopped()
         elif self.claim(failed=True):

@@ -158,8 +158,11 @@ class ConnectionLost(TrioMcpError):
 
     Attributes: ``sent``: whether the request had begun to go out (``False``: it never ran);
     ``exit_status``: of a launched server process, negative for a signal, ``None`` if unknown;
-    ``stderr_tail``: the last lines such a process wrote to its standard error.
+    ``stderr_tail``: the last lines such a process wrote to its standard error; ``retry_after``: the
+    seconds to wait that an HTTP answer suggests which says nothing else, such as a gateway's 503.
     """
+
+    retry_after: float | None = None
 
     def __init__(
         self,

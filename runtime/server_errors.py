@@ -27,6 +27,7 @@ __all__ = [
     "UnsupportedVersion",
     "safe_to_repeat",
     "server_error",
+    "too_many_requests",
 ]
 
 _LEGACY_NOT_FOUND: Final = -32002
@@ -34,6 +35,10 @@ _LEGACY_NOT_FOUND: Final = -32002
 
 _FOREVER: Final = 1e12
 """Milliseconds; a server that wants more of a pause suggests nothing sensible."""
+
+_LONGEST_CHALLENGE: Final = 8192
+_SHOWN: Final = 500
+"""Characters of a challenge that are kept, and that are shown to people."""
 
 
 class InvalidRequest(ServerError):
@@ -94,8 +99,8 @@ class _TryLater(ServerError):
 
 
 class Overloaded(_TryLater):
-    """-31004, ours: too many requests; this one has not run. ``retry_after``: seconds to wait
-    before the next try, ``None`` if the server names none."""
+    """-31004, ours, or HTTP status 429: too many requests; this one has not run. ``retry_after``:
+    seconds to wait before the next try, ``None`` if the server names none."""
 
 
 class ShuttingDown(_TryLater):
@@ -120,6 +125,10 @@ class AuthorizationRequired(ServerError):
 
     challenge: str = ""
     refused = True
+
+    def __str__(self) -> str:
+        told = f"; WWW-Authenticate: {self.challenge[:_SHOWN]}" if self.challenge else ""
+        return super().__str__() + told
 
 
 _CLASSES: Final[dict[int, type[ServerError]]] = {
@@ -152,7 +161,7 @@ def server_error(
         code, message, data = 0, f"an error without a proper code and message: {shown}", None
     if challenge is not None:
         unknown = AuthorizationRequired(code, message, data)
-        unknown.challenge = challenge
+        unknown.challenge = _one_line(challenge)
         return unknown
     if method == "resources/read" and (code == _LEGACY_NOT_FOUND or _names_resource(code, data)):
         missing = NoSuchResource(code, message, data)
@@ -160,6 +169,24 @@ def server_error(
         missing.uri = named if isinstance(named, str) else target
         return missing
     return _CLASSES.get(code, ServerError)(code, message, data)
+
+
+def too_many_requests(
+    error: dict[str, Any] | None, why: str, retry_after: float | None
+) -> Overloaded:
+    """HTTP status 429, whoever gives it: the request was refused before it ran. Specification:
+    RFC 6585, "429 Too Many Requests".
+
+    :param error: the JSON-RPC error that came with it.
+    :param why: what to say where none did.
+    :param retry_after: seconds, of the header.
+    """
+    told = server_error(error or {"code": int(ErrorCode.OVERLOADED), "message": why}, "")
+    refused = Overloaded(told.code, told.message, told.data)
+    if refused.retry_after is None:
+        refused.retry_after = retry_after
+    refused.refused = True
+    return refused
 
 
 def safe_to_repeat(error: BaseException) -> bool | float:
@@ -178,6 +205,11 @@ def safe_to_repeat(error: BaseException) -> bool | float:
     if not isinstance(error, _TryLater):
         return False  # who is not let in comes no further by asking again
     return error.retry_after or True
+
+
+def _one_line(challenge: str) -> str:
+    kept = challenge[:_LONGEST_CHALLENGE]
+    return "".join(character if character.isprintable() else " " for character in kept)
 
 
 def _names_resource(code: int, data: Any) -> bool:

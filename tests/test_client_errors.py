@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from hypothesis import given
+from hypothesis.strategies import text
 from tests.peers.scripted import DISCOVERED, Error, scripted
 from trio_websocket import ConnectionRejected
 
@@ -39,7 +41,7 @@ from trio_mcp import (
 )
 from trio_mcp.runtime import server_errors
 from trio_mcp.runtime.server_errors import server_error
-from trio_mcp.transports.http.answer import challenge_of
+from trio_mcp.transports.http.answer import challenge_of, retry_after_of
 from trio_mcp.transports.websocket.refusals import why_refused
 
 CLASSES = {
@@ -127,6 +129,65 @@ def test_when_to_come_again_is_read_with_care(code: int, data: Any, seconds: flo
     assert safe_to_repeat(error) == (False if seconds is None else seconds or True)
 
 
+DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
+
+
+@pytest.mark.parametrize(
+    ("header", "date", "seconds"),
+    [
+        ("120", None, 120),
+        ("0", None, 0),
+        ("1000000000", None, 10**9),
+        ("1000000001", None, None),
+        ("9" * 5000, None, None),
+        ("-1", None, None),
+        ("1.5", None, None),
+        ("1_0", None, None),
+        ("\u0661", None, None),
+        ("\u00b2", None, None),
+        (" 1", None, None),
+        ("1, 2", None, None),
+        ("nan", None, None),
+        ("", None, None),
+        (None, DATE, None),
+        ("Sun, 06 Nov 1994 08:50:37 GMT", DATE, 60),
+        ("Sunday, 06-Nov-94 08:50:37 GMT", DATE, 60),
+        ("Sun Nov  6 08:50:37 1994", DATE, 60),
+        ("Sun, 06 Nov 1994 08:48:37 GMT", DATE, 0),
+        ("Sun, 06 Nov 2094 08:48:37 GMT", DATE, None),
+        (DATE, None, None),
+        (DATE, "today", None),
+        ("Sun, 06 Nov 99999999999 08:48:37 GMT", DATE, None),
+        ("Sun, 06 Nov 1994 08:50:37 GMT" + " " * 100_000, DATE, None),
+    ],
+)
+def test_a_header_says_when_to_come_again(
+    header: str | None, date: str | None, seconds: float | None
+) -> None:
+    assert retry_after_of(header, date) == seconds
+
+
+@given(text(max_size=70), text(max_size=70))
+def test_whatever_it_says_it_is_a_pause_or_none(header: str, date: str) -> None:
+    for told in (header, f"Sun, {header}", f"6 Nov {header} 08:49:37", f"6 Nov 1994 {header}"):
+        for when in (date, DATE):
+            pause = retry_after_of(told, when)
+            assert pause is None or 0 <= pause <= 10**9
+
+
+def test_a_challenge_is_shown_in_one_line_and_is_bounded() -> None:
+    for hostile, kept in (
+        ('Bearer scope="a"', 'Bearer scope="a"'),
+        ("Bearer\tx\r\n\x1b[2J\x85\u2028", "Bearer x   [2J  "),
+        ("x" * 100_000, "x" * 8192),
+    ):
+        error = server_error({"code": -1, "message": "no"}, "x", challenge=hostile)
+        assert isinstance(error, AuthorizationRequired)
+        assert error.challenge == kept
+        assert str(error) == f"no (code -1); WWW-Authenticate: {kept[:500]}"
+    assert str(server_error({"code": -31005, "message": "no"}, "x")) == "no (code -31005)"
+
+
 @pytest.mark.parametrize(
     ("data", "supported"),
     [({"supported": ["a", 7, "b"]}, ("a", "b")), ({"supported": "a"}, ()), (None, ())],
@@ -199,7 +260,7 @@ def test_a_failed_result_raises_on_demand_only() -> None:
 
 def test_every_error_of_a_server_can_be_imported_from_the_package() -> None:
     for name in server_errors.__all__:
-        assert name == "server_error" or name in trio_mcp.__all__
+        assert name in ("server_error", "too_many_requests") or name in trio_mcp.__all__
 
 
 # Options that make no sense -----------------------------------------------------------------------

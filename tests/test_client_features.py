@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -266,8 +267,31 @@ async def test_options_of_log_messages_that_cannot_be() -> None:
         connect(["server"], log_level="info")
     with pytest.raises(ValueError, match="loud"):
         connect(["server"], log_level="loud", on_log=print)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="plain function"):
-        connect(["server"], on_log=slow)  # type: ignore[arg-type]
+
+    class Slow:
+        async def __call__(self, _: LogMessage) -> None: ...
+
+    for on_log in (slow, partial(slow), Slow()):
+        with pytest.raises(TypeError, match="plain function"):
+            connect(["server"], on_log=on_log)  # type: ignore[arg-type]
+
+
+async def test_a_log_callback_is_never_awaited(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Invariant 8: however long it would take, calls are answered."""
+
+    async def sleep(_: LogMessage) -> None:
+        await trio.sleep_forever()
+
+    on_log: Any = lambda message: sleep(message)  # noqa: E731
+    async with scripted(lambda _: None, on_log=on_log) as (client, script):
+        await script.say(log("warning"))
+        await client.discover()
+        assert client._connection.violations == 0
+    [told] = [record for record in caplog.records if record.name == "trio_mcp.client"]
+    assert told.exc_info is not None
+    assert "on_log returned a coroutine" in str(told.exc_info[1])
 
 
 # Discovery ----------------------------------------------------------------------------------------

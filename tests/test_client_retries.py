@@ -385,6 +385,15 @@ def test_pauses_grow_with_jitter_and_within_their_bound(monkeypatch: pytest.Monk
     assert retry.pause_after(lost, 5000, False) is None
 
 
+def test_a_gateways_pause_is_waited_for() -> None:
+    retry = Retry(wait_initial=0, wait_jitter=0, wait_max=5)
+    lost = ConnectionLost("HTTP 503", sent=True)
+    for named, pause in ((None, 0), (3.0, 3), (6.0, None)):
+        lost.retry_after = named
+        assert retry.pause_after(lost, 1, True) == pause
+        assert retry.pause_after(lost, 1, False) is None
+
+
 def test_only_what_passes_is_worth_another_attempt() -> None:
     retry = Retry()
     assert retry.pause_after(ConnectionLost("gone", sent=True), 1, True) is not None

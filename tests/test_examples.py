@@ -37,7 +37,7 @@ given up: True
     "authentication.py": """\
 'Emma' for ada
 bob may only read here.
-AuthorizationRequired Unauthorized (code -31005)
+AuthorizationRequired Unauthorized (code -31005); WWW-Authenticate: Bearer
 ['ada', 'bob']
 """,
     "cancellation.py": """\

@@ -31,10 +31,13 @@ from trio_mcp import (
     Context,
     IncompatibleServer,
     Limits,
+    Overloaded,
     ProtocolViolation,
+    Retry,
     Server,
     ServerError,
     connect,
+    safe_to_repeat,
 )
 from trio_mcp.runtime.journal import Journal
 from trio_mcp.runtime.lifecycle import CancelSource, State
@@ -656,7 +659,7 @@ PAGE = b"<html>sorry</html>"
             "HTTP 401 Unauthorized: 'who\\?'",
         ),
         ("404 Not Found", "text/html", PAGE, ProtocolViolation, "HTTP 404 Not Found: .*sorry"),
-        ("429 Too Many Requests", "", b"", ProtocolViolation, "HTTP 429"),
+        ("429 Too Many Requests", "", b"", Overloaded, "HTTP 429"),
         ("499 Odd", "text/event-stream", b"data: x\n\n", ProtocolViolation, "HTTP 499"),
         ("502 Bad Gateway", "text/html", PAGE, ConnectionLost, "HTTP 502 Bad Gateway: .*sorry"),
         ("503 Service Unavailable", "", b"\xff\x00", ConnectionLost, "HTTP 503"),
@@ -688,6 +691,69 @@ async def test_a_json_rpc_error_is_one_whatever_its_status(status: str, kind: st
         with pytest.raises(ServerError, match="no books") as refused:
             await client.call_tool("x")
         assert refused.value.code == -31999
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"), [("Retry-After: 7\r\n", 7), ("Retry-After: soon\r\n", None), ("", None)]
+)
+@pytest.mark.parametrize("with_body", [False, True])
+async def test_429_has_refused_the_request_and_says_when_to_come_again(
+    told: str, seconds: float | None, with_body: bool
+) -> None:
+    async def answer(post: Post) -> None:
+        body = post.error(-32000, "slow down") if with_body else b"slow down"
+        await post.answer(body, "429 Too Many Requests", more=told)
+
+    async with scripted(answer) as (client, _):
+        with pytest.raises(Overloaded, match="slow down") as refused:
+            await client.call_tool("x")
+        assert client._connection.violations == 0
+    assert refused.value.refused
+    assert refused.value.retry_after == seconds
+    assert refused.value.code == (-32000 if with_body else -31004)
+    assert safe_to_repeat(refused.value) == (seconds or True)
+
+
+@pytest.mark.parametrize("status", ["503 Service Unavailable", "502 Bad Gateway"])
+async def test_what_a_gateway_has_lost_may_have_run(status: str) -> None:
+    async def answer(post: Post) -> None:
+        await post.answer(PAGE, status, "text/html", more="Retry-After: 7\r\n")
+
+    async with scripted(answer, retry=Retry(wait_max=10)) as (client, server):
+        with pytest.raises(ConnectionLost) as lost:
+            await client.call_tool("x")
+        assert len(server.calls()) == 1
+    assert lost.value.sent
+    assert lost.value.retry_after == 7
+    assert safe_to_repeat(lost.value) is False
+
+
+async def test_after_429_a_call_is_made_again_if_that_was_asked_for() -> None:
+    async def answer(post: Post) -> None:
+        if len(server.calls()) == 1:
+            await post.answer(b"", "429 Too Many Requests", more="Retry-After: 0\r\n")
+        else:
+            await echo(post)
+
+    retry = Retry(wait_initial=0, wait_jitter=0)
+    async with scripted(answer, retry=retry) as (client, server):
+        assert text_of(await client.call_tool("x", {"text": "y"})) == "y"
+        assert len(server.calls()) == 2
+
+
+@pytest.mark.parametrize("method", ["server/discover", "initialize"])
+async def test_429_while_connecting_says_nothing_about_revisions(method: str) -> None:
+    async def answer(post: Post) -> None:
+        if post.method == method:
+            await post.answer(post.error(-32000), "429 x", more="Retry-After: 7\r\n")
+        else:
+            await post.answer(b"", "404 Not Found")
+
+    async with serving(answer, discover=False) as server:
+        with pytest.raises(Overloaded) as refused:
+            async with connect(server.address):
+                pass
+        assert refused.value.retry_after == 7
 
 
 @pytest.mark.parametrize("body", [b'"id":null,', b""])

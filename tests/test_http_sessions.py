@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
@@ -19,6 +20,7 @@ from trio_mcp import (
     ElicitResult,
     IncompatibleServer,
     Limits,
+    Overloaded,
     ProtocolViolation,
     ServerError,
     connect,
@@ -67,7 +69,11 @@ async def test_a_session_has_its_headers_and_is_ended(session_id: str | None) ->
 
 
 @pytest.mark.parametrize("status", ["404 Not Found", "405 Method Not Allowed", "415 x", "422 y"])
-async def test_other_refusals_of_discovery_lead_to_a_session_too(status: str) -> None:
+async def test_other_refusals_of_discovery_lead_to_a_session_too(
+    status: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An earlier revision is no violation of ours."""
+
     async def script(request: HttpRequest) -> bool:
         if request.body.get("method") != "server/discover":
             return False
@@ -75,8 +81,13 @@ async def test_other_refusals_of_discovery_lead_to_a_session_too(status: str) ->
         return True
 
     async with http_session(script, tools) as server:
-        async with connect(server.address) as client:
-            assert (await client.call_tool("x")).text == "done"
+        with caplog.at_level(logging.INFO, logger="trio_mcp"):
+            async with connect(server.address) as client:
+                assert (await client.call_tool("x")).text == "done"
+                assert client._connection.violations == 0
+    told = [record for record in caplog.records if "server/discover" in record.getMessage()]
+    assert [record.levelno for record in told] == [logging.INFO]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden", "429 Too Many Requests"])
@@ -85,7 +96,7 @@ async def test_a_server_that_wants_something_else_is_not_asked_for_a_session(sta
         await request.answer(b"no", status)
 
     async with http_session(script) as server:
-        with pytest.raises((ProtocolViolation, AuthorizationRequired), match=status):
+        with pytest.raises((ProtocolViolation, AuthorizationRequired, Overloaded), match=status):
             async with connect(server.address):
                 pytest.fail("connected")
         assert server.methods() == ["server/discover"]

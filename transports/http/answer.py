@@ -6,15 +6,29 @@ a proxy for one, knows only the status.
 
 from __future__ import annotations
 
+import calendar
+import re
+from email.utils import parsedate_tz
 from http import HTTPStatus
 from typing import Final
 
 from ...runtime.errors import ConnectionLost, ProtocolError, ProtocolViolation
 from ...runtime.jsonrpc import RequestId, Response, parse
 
-__all__ = ["challenge_of", "is_answer_to", "media_type_of", "read_body", "refusal"]
+__all__ = [
+    "challenge_of",
+    "is_answer_to",
+    "media_type_of",
+    "read_body",
+    "refusal",
+    "retry_after_of",
+]
 
 _SHOWN: Final = 200
+
+_LONGEST_PAUSE: Final = 1e9
+_LONGEST_DATE: Final = 64
+"""Seconds, characters; a server that says more suggests nothing sensible."""
 
 
 def media_type_of(content_type: str) -> str:
@@ -65,6 +79,32 @@ def challenge_of(status: int, www_authenticate: str | None) -> str | None:
     if status == 401:
         return www_authenticate or ""
     return www_authenticate if status == 403 else None
+
+
+def retry_after_of(retry_after: str | None, date: str | None) -> float | None:
+    """Seconds that an answer suggests to wait; ``None`` if it suggests none, or nonsense.
+
+    A point in time is compared with the ``Date`` of the answer, so no clocks have to agree.
+    Specification: RFC 9110, "Retry-After".
+    """
+    if retry_after is None:
+        return None
+    if re.fullmatch("[0-9]{1,10}", retry_after):
+        pause = float(retry_after)
+    else:
+        then, now = _seconds_of(retry_after), _seconds_of(date or "")
+        if then is None or now is None:
+            return None
+        pause = max(then - now, 0.0)
+    return pause if pause <= _LONGEST_PAUSE else None
+
+
+def _seconds_of(date: str) -> float | None:
+    try:
+        parts = parsedate_tz(date) if len(date) <= _LONGEST_DATE else None
+        return None if parts is None else float(calendar.timegm(parts[:9])) - (parts[9] or 0)
+    except (ValueError, OverflowError, IndexError, TypeError):
+        return None  # it raises all of these for what is no date
 
 
 def refusal(status: int, body: bytes) -> str:

@@ -37,6 +37,7 @@ from ...runtime.jsonrpc import Notification, Response, decode, encode, parse
 from ...runtime.lifecycle import CancelSource, State
 from ...runtime.limits import Limits
 from ...runtime.models.base import META_IDEMPOTENCY_KEY, META_PROTOCOL_VERSION
+from ...runtime.server_errors import too_many_requests
 from ..calling import (
     SUBSCRIBED,
     SessionConnection,
@@ -47,12 +48,20 @@ from ..calling import (
 )
 from ..process import ServerProcess
 from ..sessions import Session
-from .address import checked_headers, http_client, url_of
-from .answer import challenge_of, is_answer_to, media_type_of, read_body, refusal
+from .address import checked_headers, url_of
+from .answer import (
+    challenge_of,
+    is_answer_to,
+    media_type_of,
+    read_body,
+    refusal,
+    retry_after_of,
+)
 from .events import EventReader, EventTooLong
 from .failures import describe_failure
 from .metadata import NAMED, encode_value
 from .parameters import MirroredTools
+from .pool import http_client
 from .posts import Body, Post
 
 __all__ = ["HttpClientConnection"]
@@ -87,7 +96,7 @@ class HttpClientConnection(Unasked):
         self.journal = journal
         self._limits = limits
         self._headers = checked_headers(headers or {})
-        self._http = http_client(self._url, limits, ssl_context)
+        self._http = http_client(self._url, limits, ssl_context, self._on_surplus)
         self._ids = itertools.count(1)
         self._calls: dict[int, Post] = {}
         self._posts: set[Post] = set()
@@ -329,17 +338,39 @@ class HttpClientConnection(Unasked):
                         self._refuse_body(post, status, bytes(body))
         if call.state is not State.RUNNING:
             return None
-        answer = read_body(status, media_type, bytes(body), call.id, limits.id_length)
+        return self._take(
+            call,
+            response,
+            read_body(status, media_type, bytes(body), call.id, limits.id_length),
+            refusal(status, bytes(body)),
+        )
+
+    def _take(
+        self,
+        call: Call,
+        response: httpx2.Response,
+        answer: Response | ConnectionLost | ProtocolViolation,
+        why: str,
+    ) -> Response | None:
+        """Give a call what its response says. Returns a HeaderMismatch instead."""
+        status, headers = response.status_code, response.headers
+        wait = retry_after_of(headers.get("retry-after"), headers.get("date"))
         challenge = challenge_of(status, headers.get("www-authenticate"))
+        if status == 429:
+            told = answer.error if isinstance(answer, Response) else None
+            call.lost(too_many_requests(told, why, wait))
+            return None
         if challenge is not None and not isinstance(answer, Response):
-            answer = _unknown(call, refusal(status, bytes(body)))
+            answer = _unknown(call, why)
         if isinstance(answer, Response):
             if _is_mismatch(answer) and call.method == "tools/call":
                 return answer
             self._answered(call, answer, challenge)
         else:
-            if isinstance(answer, ProtocolViolation):
-                self._violation(str(answer))
+            if isinstance(answer, ConnectionLost):
+                answer.retry_after = wait
+            elif not (call.method == "server/discover" and 400 <= status < 500):
+                self._violation(str(answer))  # earlier revisions know no discovery, and break none
             call.lost(answer)
         return None
 
@@ -414,6 +445,9 @@ class HttpClientConnection(Unasked):
         if call.method == "tools/list" and response.result is not None:
             self._tools.learn(response.result)
         call.answered(response, challenge)
+
+    def _on_surplus(self) -> None:
+        self._violation("more than an answer: its connection is not used again")
 
     def _fail(self, post: Post, why: str, status: int | None = None) -> None:
         """The rest of the answer is of no interest. Whoever reads it goes on until the scope's

@@ -156,7 +156,7 @@ async def connected(
         logged = error.code == ErrorCode.INTERNAL_ERROR and not verbose
         hint = "; -v shows its log" if logged and isinstance(target, Launch) else ""
         if isinstance(error, AuthorizationRequired) and isinstance(target, Address):
-            hint = f" by {target}; -H 'Authorization: …' says who you are"
+            hint = f" (of {target}; -H 'Authorization: …' says who you are)"
         raise CommandError(f"{error}{hint}") from None
     except TrioMcpError as error:
         if isinstance(target, Address) and not there:

@@ -27,7 +27,7 @@ from ..runtime.errors import (
 from ..runtime.lifecycle import State
 from ..runtime.limits import Limits
 from ..runtime.models.discovery import DiscoverResult
-from ..runtime.server_errors import AuthorizationRequired
+from ..runtime.server_errors import AuthorizationRequired, Overloaded
 from ..transports.calling import CallConnection
 from .calls import PendingCall, Timeouts, read_result
 from .client import Client
@@ -169,7 +169,10 @@ class _Probe:
         first = self.refusal.error
         if isinstance(first, ServerError) and first.code == ErrorCode.INTERNAL_ERROR:
             return first  # it may be of any revision, and have failed
-        if isinstance(error, ProtocolViolation) and not _says_unknown(error.status):
+        if isinstance(error, ProtocolViolation):
+            if not _says_unknown(error.status):
+                return error
+        elif _not_now(error):
             return error
         supported = self.refusal.supported
         if isinstance(error, ServerError):
@@ -209,7 +212,7 @@ def _read(client: Client, asked: Call) -> _Refusal | None:
             raise
         return _Refusal(violation)
     except ServerError as refused:
-        if isinstance(refused, AuthorizationRequired) or refused.code in _NOT_NOW:
+        if _not_now(refused):
             raise
         if refused.code not in _OF_THIS_REVISION:
             return _Refusal(refused)
@@ -223,6 +226,11 @@ def _read(client: Client, asked: Call) -> _Refusal | None:
         f"this client speaks {', '.join((VERSION, *EARLIER))}",
         supported,
     )
+
+
+def _not_now(error: ServerError) -> bool:
+    """Whether it says nothing about revisions, whatever its code."""
+    return isinstance(error, AuthorizationRequired | Overloaded) or error.code in _NOT_NOW
 
 
 def _says_unknown(status: int | None) -> bool:

@@ -37,9 +37,12 @@ OnLog: TypeAlias = Callable[[LogMessage], None]
 
 def log_reader(on_log: OnLog) -> Callable[[dict[str, Any]], str | None]:
     """What a connection does with a log message: call ``on_log``, at once, in the task that reads.
-    What that raises is logged, and hurts nobody. Raises ``TypeError`` for an async function."""
-    if inspect.iscoroutinefunction(on_log):
+    What that raises is logged, and hurts nobody. Nothing is awaited, so that no callback keeps the
+    connection from being read. Raises ``TypeError`` for an async function."""
+    if any(inspect.iscoroutinefunction(one) for one in (on_log, type(on_log).__call__)):
         raise TypeError("on_log is a plain function: the connection reads on when it returns")
+
+    call: Callable[[LogMessage], object] = on_log
 
     def read(params: dict[str, Any]) -> str | None:
         try:
@@ -47,9 +50,16 @@ def log_reader(on_log: OnLog) -> Callable[[dict[str, Any]], str | None]:
         except ModelError as error:
             return f"a malformed log message: {error}"
         try:
-            on_log(LogMessage(message.level, message.data, message.logger))
+            _refuse_coroutine(call(LogMessage(message.level, message.data, message.logger)))
         except Exception:
             logger.exception("on_log failed")
         return None
 
     return read
+
+
+def _refuse_coroutine(returned: object) -> None:
+    """A lambda may call an async function, which nobody sees before."""
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise TypeError("on_log returned a coroutine, which nobody awaits")

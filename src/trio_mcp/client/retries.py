@@ -75,7 +75,7 @@ class Retry:
         passing = isinstance(error, (ConnectionLost, Overloaded, ShuttingDown))
         if attempt >= self.attempts or not (safe or (reads and passing)):
             return None
-        named = safe if isinstance(safe, float) else 0.0
+        named = getattr(error, "retry_after", None) or 0.0
         return None if named > self.wait_max else max(named, self._pause(attempt))
 
     def _pause(self, attempt: int) -> float:
