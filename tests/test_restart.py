@@ -191,7 +191,7 @@ async def test_a_lost_server_is_not_started_again_after_abort(tmp_path: Path) ->
         pid = await pid_of(client)
         client.abort()
         os.kill(pid, signal.SIGKILL)
-        await until(lambda: client._connection.why_lost)
+        await until(lambda: client.exit_status)
         with pytest.raises(ConnectionLost, match="aborted") as lost:
             await echo(client)
         assert lost.value.exit_status == -signal.SIGKILL

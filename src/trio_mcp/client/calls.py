@@ -25,8 +25,11 @@ from ..runtime.limits import Limits
 from ..runtime.models.converter import ModelError, structure
 from ..runtime.models.tools import CallToolResult
 from ..runtime.progress import ProgressUpdate
+from ..runtime.server_errors import safe_to_repeat
 from ..transports.calling import CallConnection
 from .answers import Answers, Asked
+from .checks import check_flag, check_seconds
+from .retries import Repeats
 
 __all__ = [
     "OnProgress",
@@ -47,9 +50,11 @@ Limit: TypeAlias = Literal["timeout", "max_timeout"]
 
 
 def _seconds(_: Timeouts, attribute: attrs.Attribute[float], value: float) -> None:
-    if not value > 0:
-        name = "timeout" if attribute.name == "idle" else "max_timeout"
-        raise ValueError(f"{name} must be more than 0 seconds, not {value!r}")
+    check_seconds("timeout" if attribute.name == "idle" else "max_timeout", value)
+
+
+def _flag(_: Timeouts, attribute: attrs.Attribute[bool], value: bool) -> None:
+    check_flag(attribute.name, value)
 
 
 @attrs.frozen
@@ -59,7 +64,7 @@ class Timeouts:
 
     idle: float = attrs.field(validator=_seconds)
     total: float = attrs.field(validator=_seconds)
-    reset_on_progress: bool = True
+    reset_on_progress: bool = attrs.field(default=True, validator=_flag)
 
     def but(
         self, idle: float | None, total: float | None, reset_on_progress: bool | None = None
@@ -81,10 +86,15 @@ class PendingCall:
     its own, ``call`` is the newest. The next one is reserved in the step in which the server asks,
     so that what is said about the call's state is true while the application's callbacks run. They
     run in the task that waits (specification: *Multi Round-Trip Requests*).
+
+    With ``repeats`` it may take several attempts. They are reserved in the same way, in the step in
+    which the one before fails, so that the call is in flight during the pause, too.
     """
 
     _asked: dict[str, Any] | None = None
     _answering = False
+    _again_at: float | None = None  # when the next attempt goes out, on Trio's clock
+    _may_have_run = False  # an earlier round has, or an earlier attempt may have
     _rounds = 0
     _pauses = 0
 
@@ -95,32 +105,31 @@ class PendingCall:
         timeouts: Timeouts,
         limits: Limits,
         answers: Answers | None = None,
-        earlier: PendingCall | None = None,
+        repeats: Repeats | None = None,
     ) -> None:
-        """``earlier`` is the attempt before this one: they have one total time."""
         self.call = call
         self._connection = connection
         self._timeouts = timeouts
         self._limits = limits
         self._began_at = self._round_began_at = call.began_at
         self._answers = answers
-        if earlier is not None:
-            self._began_at = earlier._began_at
-            call.first_key = earlier.call.first_key
-            call.attempt = earlier.call.attempt + 1
+        self._repeats = repeats
         call.tell()
-        if answers is not None:
-            self._frame = call.frame
-            call.on_input_required = self._go_on
+        self._frame = call.frame if answers is not None else None
+        self._look_after(call)
 
     @property
     def rounds(self) -> int:
         """Times that the server has asked for input."""
         return self._rounds
 
-    def last_start(self, timeout: float) -> float:
-        """When the last attempt may begin, if the first one may be ``timeout`` seconds ago."""
-        return self._began_at + min(timeout, self._timeouts.total)
+    def _look_after(self, call: Call) -> None:
+        """What ends this request does not have to end the call."""
+        self.call = call
+        if self._answers is not None:
+            call.on_input_required = self._go_on
+        if self._repeats is not None:
+            call.on_failed = self._repeat
 
     async def finish(self, on_progress: OnProgress | None = None) -> dict[str, Any]:
         """Wait for the result. However this is left, the call is over or cancelled."""
@@ -135,13 +144,16 @@ class PendingCall:
             raise
 
     def _result(self) -> dict[str, Any]:
+        call = self.call
         try:
-            return self.call.result()
-        except ConnectionLost as error:
-            error.sent = error.sent or self._rounds > 0  # an earlier round has been
-            raise
-        except ServerError as error:
-            error.refused = error.refused and self._rounds == 0  # an earlier round has run
+            return call.result()
+        except (ConnectionLost, ServerError) as error:
+            if isinstance(error, ConnectionLost):
+                error.sent = error.sent or self._may_have_run
+            else:
+                error.refused = error.refused and not self._may_have_run
+            if call.attempt > 1:
+                error.add_note(f"This was attempt {call.attempt}")
             raise
 
     async def next_change(self) -> bool:
@@ -154,6 +166,9 @@ class PendingCall:
             raise CallCancelled(_why(call))
         if self._asked is not None and not self._answering:
             await self._answer(self._asked)
+            return True
+        if self._again_at is not None:
+            await self._make_again(self._again_at)
             return True
         changed = call.changed
         idle_at, total_at = self._expiries()
@@ -193,9 +208,9 @@ class PendingCall:
         """The server asks for input, which ends a request, and not the call."""
         call = self._connection.reserve(self.call.method, self.call.target)
         call.go_on_from(self.call)
-        call.on_input_required = self._go_on
-        self.call = call
+        self._look_after(call)
         self._rounds += 1
+        self._may_have_run = True
         self._asked = result
 
     async def _answer(self, result: dict[str, Any]) -> None:
@@ -254,11 +269,53 @@ class PendingCall:
             await call.left_running()
         self._pauses += 1
 
+    # Further attempts -----------------------------------------------------------------------------
+
+    def _repeat(self, error: Exception) -> None:
+        """An attempt has failed, and maybe not the call. One that is lost in its pause, with a
+        connection that will be there again, was not made: another one takes its place."""
+        repeats, failed = self._repeats, self.call
+        assert repeats is not None
+        attempt, again_at = failed.attempt, self._again_at
+        if again_at is None:
+            pause = repeats.pause_after(error, attempt, self._connection)
+            if pause is None or self._rounds:
+                return
+            attempt += 1
+            again_at = trio.current_time() + pause
+            if again_at >= self._began_at + min(repeats.retry.timeout, self._timeouts.total):
+                return
+        try:
+            call = self._connection.reserve(failed.method, failed.target)
+        except ConnectionLost:
+            return  # for good
+        call.repeat(failed, attempt)
+        self._look_after(call)
+        self._again_at = again_at
+        self._may_have_run = self._may_have_run or safe_to_repeat(error) is False
+
+    async def _make_again(self, again_at: float) -> None:
+        """Wait for the time of the next attempt, which then goes out if it still runs."""
+        call = self.call
+        with trio.CancelScope(deadline=again_at):
+            await call.left_running()
+        if call.state is not State.RUNNING:
+            return
+        assert self._repeats is not None
+        self._again_at = None
+        call.heard_at = self._round_began_at = trio.current_time()
+        try:
+            self._repeats.send(call)
+        except ConnectionLost as error:
+            call.lost(error)
+        else:
+            self._frame = call.frame if self._answers is not None else None
+
     # Timeouts -------------------------------------------------------------------------------------
 
     def _expiries(self) -> tuple[float, float]:
         timeouts = self._timeouts
-        waits = self._asked is not None or self.call.asking  # it does, for us
+        waits = self._asked is not None or self._again_at is not None or self.call.asking
         heard_at = self.call.heard_at if timeouts.reset_on_progress else self._round_began_at
         idle_at = math.inf if waits else heard_at + timeouts.idle
         return idle_at, self._began_at + timeouts.total
@@ -276,7 +333,7 @@ class PendingCall:
             seconds=seconds,
             elapsed=trio.current_time() - self._began_at,
             last_progress=call.last_progress,
-            outcome="unknown" if sent or self._rounds else "not sent",
+            outcome="unknown" if sent or self._may_have_run else "not sent",
         )
         if (violation := self._connection.violation_since(self._began_at)) is not None:
             error.add_note(f"In the meantime the server sent {violation}")
