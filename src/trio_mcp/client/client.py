@@ -256,9 +256,9 @@ class Client(Requests):
         """
         if (prompt is None) is (resource is None):
             raise TypeError("complete() wants prompt= or resource=, one of the two")
-        for what, text in (("argument", argument), ("value", value)):
-            check_text(what, text)
-        check_text("prompt" if resource is None else "resource", prompt or resource or "")
+        what = ("resource", resource) if prompt is None else ("prompt", prompt)
+        for name, text in (what, ("argument", argument), ("value", value)):
+            check_text(name, text)
         ref = (
             PromptReference(prompt)
             if prompt is not None

@@ -176,7 +176,7 @@ def _check_options(
     """Whether they are for this target; one that is none is told of elsewhere."""
     for_commands = {"env": env, "cwd": cwd}
     for_addresses = {"headers": headers, "ssl_context": ssl_context}
-    for what, option in (("env", env), ("headers", headers)):
+    for what, option in (("variables in env", env), ("headers", headers)):
         if option is not None:
             check_mapping(what, option)
     if _is_address(target) or isinstance(target, (Server, trio.abc.Stream)):
