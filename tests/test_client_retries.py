@@ -493,6 +493,25 @@ async def test_a_call_that_finds_no_place_in_the_queue_is_made_again(
         assert [record.started_at is None for record in records] == [True, True, not room]
 
 
+async def test_a_call_that_found_no_place_at_first_may_be_asked_for_input(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    form = {"type": "object", "properties": {"a": {"type": "string"}}}
+    ask = {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": form}}
+    asks = {"resultType": "input_required", "inputRequests": {"q": ask}}
+    script = Script([RESULT, asks, RESULT])
+    options: dict[str, Any] = {"on_elicit": lambda asked: ElicitResult("decline"), "retry": CALM}
+    options["limits"] = Limits(restart_calls=1)
+    async with world(monkeypatch, script, Restart(backoff=0.1), **options) as (client, it):
+        await it.crash()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "first")
+            await trio.testing.wait_all_tasks_blocked()
+            await client.call_tool("second", {"a": 1})
+    _, second, third = script.requests
+    assert second["params"]["arguments"] == third["params"]["arguments"] == {"a": 1}
+
+
 async def test_without_a_policy_a_call_without_a_place_leaves_no_record(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:

@@ -315,7 +315,7 @@ class PendingCall:
 
     def _expiries(self) -> tuple[float, float]:
         timeouts = self._timeouts
-        waits = self._asked is not None or self._again_at is not None or self.call.asking
+        waits = self._asked is not None or self.call.asking  # it does, for us
         heard_at = self.call.heard_at if timeouts.reset_on_progress else self._round_began_at
         idle_at = math.inf if waits else heard_at + timeouts.idle
         return idle_at, self._began_at + timeouts.total
