@@ -223,7 +223,7 @@ async def test_abort_of_a_launched_server(restart: Restart | None) -> None:
         async with client.start_tool("sleep", {"s": 60}) as call:
             await until(lambda: call._call.sent)
             client.abort()
-            with pytest.raises(ConnectionLost, match="the client was aborted"):
+            with trio.fail_after(5), pytest.raises(ConnectionLost, match="the client was aborted"):
                 await call.result()
     assert client.restarts == 0
     assert client.exit_status == -signal.SIGKILL

@@ -618,6 +618,26 @@ async def test_abort_during_a_pause_fails_what_waits(
     assert len(it.scripts) == 1
 
 
+async def test_abort_while_a_server_is_opened_again_asks_it_nothing(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    clients: list[Client] = []
+
+    def opens(number: int) -> bool:
+        for client in clients:
+            client.abort()
+        return True
+
+    async with world(monkeypatch, answering, Restart(backoff=1), opens) as (client, it):
+        clients.append(client)
+        await it.crash()
+        await trio.sleep(2)
+        assert [len(script.sent("server/discover")) for script in it.scripts] == [1, 0]
+        assert client.restarts == 0
+        with pytest.raises(ConnectionLost, match="aborted"):
+            await client.call_tool("any")
+
+
 async def test_a_cancelled_caller_is_heard_before_the_end(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:

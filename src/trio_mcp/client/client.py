@@ -51,7 +51,8 @@ class Client(Requests):
     ``reset_on_progress`` instead of the client's own (see :func:`.connecting.connect`), and raise
     :class:`~trio_mcp.ServerError`, :class:`~trio_mcp.CallTimeout`,
     :class:`~trio_mcp.ConnectionLost`, :class:`~trio_mcp.ProtocolViolation`; ``ValueError`` or
-    ``TypeError`` for parameters that JSON cannot hold. ``on_progress`` is called, and awaited if it
+    ``TypeError``, before anything is sent, for parameters that JSON cannot hold and for options of
+    wrong types. ``on_progress`` is called, and awaited if it
     is async, in the caller's task with each update; what it raises cancels the call and comes out.
 
     ``trace`` is the trace that the call belongs to: a handler passes its ``ctx.trace`` on. Not
@@ -353,7 +354,8 @@ class Client(Requests):
 
     def watch_calls(self) -> Subscription[CallStatus]:
         """Calls as they come to another state: ``with client.watch_calls() as changes: async for
-        status in changes``. Each is told once per state, and only from then on.
+        status in changes``. Each is told once per state, and only from then on. Rounds and attempts
+        of one call have one ``first_key``; the next is told before the one before has ended.
 
         At most ``Limits.journal_backlog`` wait to be taken; the oldest is dropped, and
         ``changes.missed`` counts it. Never slows a call.

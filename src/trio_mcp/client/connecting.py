@@ -126,7 +126,8 @@ def connect(
     a callback for is declared to the server, and nothing else is answered.
 
     Raises ``OSError`` if a command cannot be launched or a WebSocket not opened, ``ValueError`` for
-    an address or headers that are none, or that are for another target,
+    an address or headers that are none and for options of another target, ``TypeError`` for
+    options of wrong types,
     :class:`~trio_mcp.AuthorizationRequired` if the server wants to know who asks,
     :class:`~trio_mcp.IncompatibleServer` if it does not answer within ``Limits.connect`` or speaks
     no revision of ours, and :class:`~trio_mcp.ConnectionLost` if it ends. What the block raises

@@ -43,11 +43,11 @@ class Retry:
     A call is made again only if it is known that the server has not begun with it, or if it only
     reads: a list, a resource, a prompt, a completion, discovery; or a tool that a server which is
     ``trusted`` calls read-only or idempotent. Never after a timeout, and never once the server has
-    asked for input.
+    asked for input. In its pauses it is a call in flight, which can be cancelled.
 
     :param attempts: most attempts, the first one included; 1 for none but that.
-    :param timeout: no further attempt is made later than that after the call has begun. The call's
-        ``max_timeout`` holds for all attempts together, with the pauses.
+    :param timeout: no further attempt is planned for later than that after the call has begun. The
+        call's ``max_timeout`` holds for all attempts together, with the pauses.
     :param wait_initial, wait_max, wait_exp_base, wait_jitter: the pause after the ``n``-th attempt
         is ``wait_initial * wait_exp_base ** (n - 1)``, plus a random part of ``wait_jitter``, at
         most ``wait_max``. If the server names a pause, it is at least that long; one longer than
