@@ -13,6 +13,7 @@ import trio.testing
 from tests.peers.raw import until
 from tests.peers.scripted import DISCOVERED, Error, scripted
 from tests.peers.scripted import Script as ScriptedServer
+from tests.test_client_input import OneSpan
 from tests.test_http_client import Post
 from tests.test_http_client import scripted as scripted_http
 from tests.test_restart import world
@@ -410,6 +411,23 @@ async def test_arguments_that_are_changed_in_a_pause_go_out_as_they_are_then(
         arguments["a"] = float("nan")
         await trio.sleep(4)
         assert client.calls() == ()
+
+
+async def test_each_attempt_has_a_span_and_a_pause_has_none(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    tracing = OneSpan()
+    script = Script([refusal(-31004, 1000), refusal(-31004, 4000)])
+    async with scripted(script, retry=CALM, tracing=tracing) as (client, _):
+        with trio.move_on_after(2):
+            await client.call_tool("x")
+        assert tracing.ends == [request["id"] for request in script.requests]
+        assert len(tracing.calls) == len(script.requests) == 2
+        records = [record for record in client.journal if record.method == "tools/call"]
+        assert [record.attempt for record in records] == [1, 2, 3]
+        assert {record.trace_id for record in records} == {tracing.trace_id}
+    for request in script.requests:
+        assert request["params"]["_meta"]["traceparent"] == tracing.meta()["traceparent"]
 
 
 # A connection that comes back ---------------------------------------------------------------------
