@@ -28,8 +28,9 @@ from ..runtime.models.resources import (
 from ..runtime.models.tools import CallToolResult, ListToolsResult, Tool
 from ..runtime.tracing import TraceContext
 from ..transports.calling import CallConnection
-from .calls import OnProgress, PendingCall, Timeouts, ToolCall, read_result
+from .calls import OnProgress, PendingCall, Timeouts, read_result
 from .checks import check_mapping, check_text
+from .handles import ToolCall
 from .pages import Pages
 from .requests import Requests
 from .retries import Retry

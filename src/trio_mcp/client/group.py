@@ -17,10 +17,11 @@ from ..runtime.journal import printable
 from ..runtime.models.tools import CallToolResult, Tool
 from ..runtime.tracing import TraceContext
 from ..server import Server
-from .calls import OnProgress, ToolCall, cancel_calls
+from .calls import OnProgress, cancel_calls
 from .checks import check_mapping, check_seconds
 from .client import Client
 from .connecting import Target, connect
+from .handles import ToolCall
 from .members import GroupCall, Member, MemberState
 from .naming import NAME_LENGTH, GroupTools, Naming
 from .retries import Retry

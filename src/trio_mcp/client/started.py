@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from ..runtime.models.prompts import GetPromptResult
 from ..runtime.models.resources import ReadResourceResult
-from .calls import StartedCall
 from .client import Client
+from .handles import StartedCall
 from .wanted import Wanted, wanted_prompt, wanted_resource
 
 __all__ = ["start_prompt", "start_read"]
