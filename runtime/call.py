@@ -42,6 +42,9 @@ class Call(Lifecycle):
     on_input_required: Callable[[dict[str, Any]], None] | None = None
     """Called with a result that asks for input, before the call ends: somebody will go on."""
 
+    on_failed: Callable[[Exception], None] | None = None
+    """Called with the error, before the call ends: somebody may make it again."""
+
     asking = 0
     """Questions of the peer that are being answered: meanwhile it waits for us, and is not silent.
     """
@@ -172,8 +175,9 @@ class Call(Lifecycle):
         if self.claim(failed=response.error is not None):
             self._result = response.result
             if response.error is not None:
-                self._error = server_error(response.error, self.method, self.target, challenge)
-            elif (
+                self._fail(server_error(response.error, self.method, self.target, challenge))
+                return
+            if (
                 self.on_input_required is not None
                 and response.result is not None
                 and response.result.get("resultType") == "input_required"
@@ -199,14 +203,12 @@ class Call(Lifecycle):
         if self.state is State.CANCELLING:
             self.stopped()
         elif self.claim(failed=True):
-            self._error = error
-            self._end()
+            self._fail(error)
 
     def broken(self, error: ProtocolViolation) -> None:
         """The peer answered with something that is no answer."""
         if self.claim(failed=True):
-            self._error = error
-            self._end()
+            self._fail(error)
 
     def cancel(self, source: CancelSource, reason: str | None) -> bool:
         """Decide to cancel. The connection then tells the peer, and calls :meth:`stopped`."""
@@ -243,9 +245,23 @@ class Call(Lifecycle):
         self.attempt = earlier.attempt
         self.tell()
 
+    def repeat(self, earlier: Call, attempt: int) -> None:
+        """Be the next attempt at a call: what its owner has not seen yet stays to be seen."""
+        self.updates = earlier.updates
+        self.trace_id = earlier.trace_id
+        self.first_key = earlier.first_key
+        self.attempt = attempt
+        self.tell()
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        if self.on_failed is not None:
+            self.on_failed(error)
+        self._end()
+
     def _end(self) -> None:
         self._forget(self)
-        self.on_input_required = None  # no circle for the garbage collector
+        self.on_input_required = self.on_failed = None  # no circle for the garbage collector
         now = trio.current_time()
         cancelled = self.cause is not None
         self.record = Record(

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from tests.peers.raw import until
 from tests.peers.scripted import Error, scripted
 from tests.test_http_client import Post
 from tests.test_http_client import scripted as scripted_http
+from tests.test_process_cases import FIXTURE_SERVER, children
 
-from trio_mcp import CallStatus, CancelSource, ElicitResult, Limits, State
+from trio_mcp import (
+    CallStatus,
+    CancelSource,
+    ConnectionLost,
+    ElicitResult,
+    Limits,
+    Restart,
+    State,
+    connect,
+)
 from trio_mcp.runtime.journal import Subscription
 
 RESULT: dict[str, Any] = {"resultType": "complete", "content": []}
@@ -156,3 +168,63 @@ async def test_calls_over_http_are_told_too() -> None:
                 ("a", "CANCELLED"),
             ]
             assert client.calls() == ()
+
+
+# Aborting -----------------------------------------------------------------------------------------
+
+
+async def test_abort_ends_calls_in_flight_and_later_ones_at_once(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted(silent) as (client, script):
+        async with client.start_tool("a") as call:
+            await trio.testing.wait_all_tasks_blocked()
+            client.abort()
+            assert call.state is State.FAILED
+            with pytest.raises(ConnectionLost, match="the client was aborted") as lost:
+                await call.result()
+            assert lost.value.sent
+        assert client.calls() == ()
+        with pytest.raises(ConnectionLost, match="the client was aborted") as refused:
+            await client.call_tool("b")
+        assert not refused.value.sent
+        [asked] = script.sent("tools/call")
+        await script.say({"jsonrpc": "2.0", "id": asked["id"], "result": RESULT})
+        await trio.testing.wait_all_tasks_blocked()
+        assert client._connection.violations == 0  # we know whom that was for
+        client.abort()
+    assert trio.current_time() == 0
+
+
+async def test_abort_over_http_closes_the_streams_at_once() -> None:
+    closed = trio.Event()
+
+    async def hold(post: Post) -> None:
+        await post.closed_by_client()
+        closed.set()
+
+    async with scripted_http(hold) as (client, server):
+        async with client.start_tool("a") as call:
+            await server.wait_for_calls(1)
+            client.abort()
+            with pytest.raises(ConnectionLost, match="the client was aborted") as lost:
+                await call.result()
+            assert lost.value.sent
+            with trio.fail_after(5):
+                await closed.wait()
+        with pytest.raises(ConnectionLost, match="the client was aborted"):
+            await client.call_tool("b")
+        assert len(server.calls()) == 1
+
+
+@pytest.mark.parametrize("restart", [None, Restart()])
+async def test_abort_of_a_launched_server(restart: Restart | None) -> None:
+    async with connect(FIXTURE_SERVER, restart=restart) as client:
+        async with client.start_tool("sleep", {"s": 60}) as call:
+            await until(lambda: call._call.sent)
+            client.abort()
+            with trio.fail_after(5), pytest.raises(ConnectionLost, match="the client was aborted"):
+                await call.result()
+    assert client.restarts == 0
+    assert client.exit_status == -signal.SIGKILL
+    assert children() == []

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from tests.peers.raw import until
 from tests.peers.scripted import DISCOVERED, Error, scripted
+from tests.peers.scripted import Script as ScriptedServer
+from tests.test_client_input import OneSpan
 from tests.test_http_client import Post
 from tests.test_http_client import scripted as scripted_http
+from tests.test_restart import world
 
 from trio_mcp import (
+    CallCancelled,
     CallTimeout,
     Client,
     ConnectionLost,
     Context,
     ElicitResult,
     InternalError,
+    Limits,
     Overloaded,
+    ProgressUpdate,
+    Restart,
     Retry,
     Server,
     ServerError,
@@ -29,6 +38,7 @@ from trio_mcp import (
     connect,
     safe_to_repeat,
 )
+from trio_mcp.client.calls import cancel_calls
 
 RESULT: dict[str, Any] = {"resultType": "complete", "content": []}
 COMMON: dict[str, Any] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
@@ -38,6 +48,10 @@ CALM = Retry(wait_jitter=0)
 def refusal(code: int, wait: float | None = 1000) -> bytes:
     data = "" if wait is None else f',"data":{{"retryAfterMs":{wait}}}'
     return f'{{"code":{code},"message":"later"{data}}}'.encode()
+
+
+def refused_post(post: Post, wait: float) -> bytes:
+    return b'{"jsonrpc":"2.0","id":%d,"error":%b}' % (post.body["id"], refusal(-31004, wait))
 
 
 class Script:
@@ -210,6 +224,327 @@ async def test_a_call_that_was_asked_for_input_is_not_made_again(
         assert len(script.requests) == 4
 
 
+# The pause is a part of the call ------------------------------------------------------------------
+
+
+async def pausing(client: Client, outcome: list[BaseException]) -> None:
+    """A call that pauses for 4 seconds after its first attempt; what it raises goes out."""
+    try:
+        await client.call_tool("x")
+    except Exception as error:
+        outcome.append(error)
+
+
+@asynccontextmanager
+async def in_its_pause(
+    answers: Iterable[Any] = (refusal(-31004, 4000), RESULT), **options: Any
+) -> AsyncGenerator[tuple[Client, ScriptedServer, list[BaseException]], None]:
+    """Enters when a call pauses. What is done ends it at this very moment."""
+    outcome: list[BaseException] = []
+    async with scripted(Script(answers), **{"retry": CALM, **options}) as (client, script):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pausing, client, outcome)
+            await trio.testing.wait_all_tasks_blocked()
+            began = trio.current_time()
+            yield client, script, outcome
+            await trio.testing.wait_all_tasks_blocked()
+            assert trio.current_time() == began
+        assert client.calls() == ()
+
+
+async def test_a_call_in_its_pause_is_in_flight(autojump_clock: trio.testing.MockClock) -> None:
+    script = Script([refusal(-31004, 4000), RESULT])
+    async with scripted(script, retry=CALM) as (client, _), trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "x")
+        await trio.sleep(3)
+        [paused] = client.calls()
+        assert (paused.method, paused.target, paused.state) == ("tools/call", "x", State.RUNNING)
+        assert (paused.attempt, paused.sent) == (2, False)
+        [record] = [record for record in client.journal if record.method == "tools/call"]
+        assert (record.key, record.attempt) == (paused.first_key, 1)
+
+
+async def test_who_watches_sees_that_attempts_are_one_call(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([refusal(-31004), refusal(-31004), RESULT])
+    async with scripted(script, retry=CALM) as (client, _):
+        with client.watch_calls() as changes:
+            await client.call_tool("x")
+            told = [*changes._waiting]
+    assert [(status.attempt, status.state.name) for status in told] == [
+        (1, "RUNNING"),
+        (2, "RUNNING"),  # before the first one has failed: the call is never over in between
+        (1, "FAILED"),
+        (3, "RUNNING"),
+        (2, "FAILED"),
+        (3, "COMPLETED"),
+    ]
+    assert len({status.first_key for status in told}) == 1
+    assert len({status.key for status in told}) == 3
+
+
+async def test_cancelling_all_calls_ends_a_pause_at_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with in_its_pause() as (client, script, outcome):
+        [cancelled] = cancel_calls(client._connection, "stop")
+        await trio.testing.wait_all_tasks_blocked()
+        assert (type(outcome[0]), str(outcome[0])) == (
+            CallCancelled,
+            "tools/call x was cancelled: stop",
+        )
+        assert script.cancelled() == []  # the server has never heard of this attempt
+        record = cancelled.record
+        assert record is not None
+        assert (record.state, record.attempt, record.started_at) == (State.CANCELLED, 2, None)
+
+
+@pytest.mark.parametrize("how", ["closed", "ended", "aborted"])
+async def test_the_end_of_the_connection_ends_a_pause_at_once(
+    how: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with in_its_pause() as (client, script, outcome):
+        if how == "closed":
+            await client._connection.close()
+        elif how == "ended":
+            await script.end()
+        else:
+            client.abort()
+        await trio.testing.wait_all_tasks_blocked()
+        [lost] = outcome
+        assert isinstance(lost, ConnectionLost)
+        assert how in str(lost) or "closed the connection" in str(lost)
+        assert not lost.sent
+        assert lost.__notes__ == ["This was attempt 2"]
+
+
+async def test_leaving_the_block_ends_a_pause(autojump_clock: trio.testing.MockClock) -> None:
+    outcome: list[BaseException] = []
+    async with trio.open_nursery() as nursery:
+        script = Script([refusal(-31004, 4000)])
+        async with scripted(script, retry=CALM) as (client, _):
+            nursery.start_soon(pausing, client, outcome)
+            await trio.sleep(1)
+        assert trio.current_time() < 4
+    assert "the client was closed" in str(outcome[0])
+
+
+async def test_a_slow_callback_does_not_hide_the_total_time_of_a_pause(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The call fails, and pauses, while its owner is busy with an update."""
+    progress = b'{"jsonrpc":"2.0","method":"notifications/progress",'
+    progress += b'"params":{"progressToken":2,"progress":1}}\n'
+    refused = b'{"jsonrpc":"2.0","id":2,"error":%b}' % refusal(-31004, 1000)
+
+    def answer(request: dict[str, Any]) -> Any:
+        return DISCOVERED if request["method"] == "server/discover" else progress + refused
+
+    async def slow(update: ProgressUpdate) -> None:
+        await trio.sleep(60)
+
+    async with scripted(answer, retry=CALM) as (client, script):
+        began = trio.current_time()
+        with pytest.raises(CallTimeout, match="max_timeout=10") as late:
+            await client.call_tool("x", on_progress=slow, max_timeout=10)
+        assert trio.current_time() - began == pytest.approx(10)
+        assert late.value.outcome == "not sent"
+        assert len(script.sent("tools/call")) == 1
+        [*_, record] = client.journal
+        assert (record.attempt, record.started_at) == (2, None)
+
+
+async def test_the_silence_of_a_pause_is_no_timeout(autojump_clock: trio.testing.MockClock) -> None:
+    script = Script([refusal(-31004, 4000), RESULT])
+    async with scripted(script, retry=CALM) as (client, _):
+        await client.call_tool("x", timeout=1)
+        assert script.pauses == [4]
+
+
+async def test_what_an_earlier_attempt_may_have_done_is_not_forgotten() -> None:
+    """The first attempt was lost with its answer, the second one was refused."""
+
+    async def answer(post: Post) -> None:
+        if len(server.posts) == 2:
+            await post.stream.aclose()
+        else:
+            await post.answer(refused_post(post, 1))
+
+    two = Retry(attempts=2, wait_initial=0, wait_jitter=0)
+    async with scripted_http(answer, retry=two) as (client, server):
+        with pytest.raises(Overloaded) as refused:
+            await client.read_resource("a://b")
+        assert not refused.value.refused
+        assert safe_to_repeat(refused.value) is False
+
+
+async def test_a_later_attempt_may_be_asked_for_input(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    form = {"type": "object", "properties": {"a": {"type": "string"}}}
+    ask = {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": form}}
+    asks = {"resultType": "input_required", "inputRequests": {"q": ask}, "requestState": "s"}
+    script = Script([refusal(-31004), asks, RESULT])
+    options: dict[str, Any] = {"on_elicit": lambda asked: ElicitResult("decline")}
+    async with scripted(script, retry=CALM, **options) as (client, _):
+        await client.call_tool("x", {"a": 1})
+    _, second, third = script.requests
+    assert third["params"]["arguments"] == second["params"]["arguments"] == {"a": 1}
+    assert third["params"]["requestState"] == "s"
+
+
+async def test_arguments_that_are_changed_in_a_pause_go_out_as_they_are_then(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """And if they cannot, what is wrong comes out, and nothing is left."""
+    script = Script([refusal(-31004, 4000)])
+    arguments: dict[str, Any] = {"a": 1}
+    async with scripted(script, retry=CALM) as (client, _), trio.open_nursery() as nursery:
+
+        async def call() -> None:
+            with pytest.raises(ValueError, match="JSON"):
+                await client.call_tool("x", arguments)
+
+        nursery.start_soon(call)
+        await trio.sleep(1)
+        arguments["a"] = float("nan")
+        await trio.sleep(4)
+        assert client.calls() == ()
+
+
+async def test_each_attempt_has_a_span_and_a_pause_has_none(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    tracing = OneSpan()
+    script = Script([refusal(-31004, 1000), refusal(-31004, 4000)])
+    async with scripted(script, retry=CALM, tracing=tracing) as (client, _):
+        with trio.move_on_after(2):
+            await client.call_tool("x")
+        assert tracing.ends == [request["id"] for request in script.requests]
+        assert len(tracing.calls) == len(script.requests) == 2
+        records = [record for record in client.journal if record.method == "tools/call"]
+        assert [record.attempt for record in records] == [1, 2, 3]
+        assert {record.trace_id for record in records} == {tracing.trace_id}
+    for request in script.requests:
+        assert request["params"]["_meta"]["traceparent"] == tracing.meta()["traceparent"]
+
+
+# A connection that comes back ---------------------------------------------------------------------
+
+
+async def test_a_pause_outlives_a_restart_and_costs_no_attempt(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    script = Script([refusal(-31004, 4000), RESULT])
+    twice = Retry(attempts=2, wait_jitter=0)
+    async with world(monkeypatch, script, Restart(backoff=1), retry=twice) as (client, it):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "x")
+            await trio.sleep(1)
+            await it.crash()
+            [paused] = client.calls()
+            assert (paused.state, paused.attempt) == (State.RUNNING, 2)
+        assert script.pauses == [4]
+        assert client.restarts == 1
+        records = [record for record in client.journal if record.method == "tools/call"]
+        assert [(record.attempt, record.state.name) for record in records] == [
+            (1, "FAILED"),
+            (2, "FAILED"),  # lost with the server before it was made
+            (2, "COMPLETED"),
+        ]
+
+
+async def test_a_pause_longer_than_a_restart_takes_no_place_in_the_queue(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    script = Script([refusal(-31004, 4000), RESULT, RESULT])
+    limits = Limits(restart_calls=1)
+    restart = Restart(backoff=1)
+    async with world(monkeypatch, script, restart, retry=CALM, limits=limits) as (client, it):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "x")
+            await trio.sleep(1)
+            await it.crash()
+            await client.call_tool("y")
+    assert [request["params"]["name"] for request in script.requests] == ["x", "y", "x"]
+
+
+async def test_a_server_that_is_lost_for_good_ends_a_pause(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    script = Script([refusal(-31004, 4000)])
+    restart = Restart(attempts=1, backoff=1)
+    first = {"opens": lambda number: number == 1}
+    async with world(monkeypatch, script, restart, retry=CALM, **first) as (client, it):
+        outcome: list[BaseException] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pausing, client, outcome)
+            await trio.sleep(1)
+            await it.crash()
+        assert trio.current_time() == pytest.approx(2)
+        assert "after 1 attempts to restart it" in str(outcome[0])
+
+
+@pytest.mark.parametrize("room", [False, True])
+async def test_a_call_that_finds_no_place_in_the_queue_is_made_again(
+    room: bool, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    script = Script([RESULT, RESULT])
+    limits = Limits(restart_calls=1)
+    restart = Restart(backoff=0.25 if room else 10)
+    retry = Retry(attempts=3, wait_jitter=0)
+    async with world(monkeypatch, script, restart, retry=retry, limits=limits) as (client, it):
+        await it.crash()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "first")
+            await trio.testing.wait_all_tasks_blocked()
+            if room:
+                await client.call_tool("second")
+            else:
+                with pytest.raises(ConnectionLost, match="restart_calls=1") as refused:
+                    await client.call_tool("second")
+                assert not refused.value.sent
+                assert refused.value.__notes__ == ["This was attempt 3"]
+        records = [record for record in client.journal if record.target == "second"]
+        assert [record.attempt for record in records] == [1, 2, 3]
+        assert [record.started_at is None for record in records] == [True, True, not room]
+
+
+async def test_a_call_that_found_no_place_at_first_may_be_asked_for_input(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    form = {"type": "object", "properties": {"a": {"type": "string"}}}
+    ask = {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": form}}
+    asks = {"resultType": "input_required", "inputRequests": {"q": ask}}
+    script = Script([RESULT, asks, RESULT])
+    options: dict[str, Any] = {"on_elicit": lambda asked: ElicitResult("decline"), "retry": CALM}
+    options["limits"] = Limits(restart_calls=1)
+    async with world(monkeypatch, script, Restart(backoff=0.1), **options) as (client, it):
+        await it.crash()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "first")
+            await trio.testing.wait_all_tasks_blocked()
+            await client.call_tool("second", {"a": 1})
+    _, second, third = script.requests
+    assert second["params"]["arguments"] == third["params"]["arguments"] == {"a": 1}
+
+
+async def test_without_a_policy_a_call_without_a_place_leaves_no_record(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    limits = Limits(restart_calls=1)
+    async with world(monkeypatch, Script([RESULT]), Restart(), limits=limits) as (client, it):
+        await it.crash()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "first")
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(ConnectionLost, match="restart_calls=1") as refused:
+                await client.call_tool("second")
+            assert not hasattr(refused.value, "__notes__")
+        assert "second" not in [record.target for record in client.journal]
+
+
 # Over HTTP, where a lost answer is no lost connection ---------------------------------------------
 
 READS: dict[str, tuple[Callable[[Client], Any], dict[str, Any]]] = {
@@ -313,6 +648,29 @@ async def test_a_server_that_is_not_there_yet_is_tried_again() -> None:
         assert len(server.calls()) == 1
         first, second = [*client.journal][-2:]
         assert (first.started_at, first.attempt, second.attempt) == (None, 1, 2)
+
+
+async def test_a_pause_over_http_is_in_flight_and_ends_with_the_client() -> None:
+
+    async def answer(post: Post) -> None:
+        await post.answer(refused_post(post, 4000))
+
+    for end in ("cancelled: stop", "the client was closed", "the client was aborted"):
+        async with scripted_http(answer, retry=CALM) as (client, server):
+            outcome: list[BaseException] = []
+            with trio.fail_after(2):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(pausing, client, outcome)
+                    await until(lambda: [call.attempt for call in client.calls()] == [2])
+                    if "stop" in end:
+                        cancel_calls(client._connection, "stop")
+                    elif "aborted" in end:
+                        client.abort()
+                    else:
+                        await client._connection.close()
+            assert end in str(outcome[0])
+            assert len(server.calls()) == 1
+            assert client.calls() == ()
 
 
 async def appear(changes: Any, connection: Any, there: Any) -> None:

@@ -453,6 +453,54 @@ def test_options_that_are_none_are_refused(options: dict[str, Any]) -> None:
         ClientGroup({}, **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"members": ["http://a"]}, r"members are a mapping of names to values, not \['http"),
+        ({"members": {5: shelf("a")}}, "a member's name is a text, not 5"),
+        ({"wait": "5"}, "wait is a number of seconds, not '5'"),
+        ({"wait": True}, "wait is a number of seconds, not True"),
+        ({"separator": 5}, "separator is a text, not 5"),
+        ({"name_length": "x"}, "name_length is a whole number, not 'x'"),
+    ],
+)
+def test_options_of_wrong_types_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        ClientGroup(**options)
+
+
+async def test_calls_of_a_group_with_wrong_types_are_refused_before_anything_is_sent() -> None:
+    async with ClientGroup({"a": shelf("a")}) as group:
+        wrong: Any = 5
+        with pytest.raises(TypeError, match="the name of a tool is a text, not 5"):
+            await group.call_tool(wrong)
+        with pytest.raises(TypeError, match="the name of a tool is a text, not 5"):
+            group.start_tool(wrong)
+        with pytest.raises(TypeError, match=r"retry= takes a Retry, .* not 5"):
+            await group.call_tool("a.look", retry=wrong)
+        with pytest.raises(TypeError, match="arguments are a mapping of names to values, not 5"):
+            async with group.start_tool("a.look", wrong):
+                pass
+        with pytest.raises(TypeError, match="timeout is a number of seconds, not '5'"):
+            await group.tools(timeout="5")  # type: ignore[arg-type]
+        assert [record.method for record in group["a"].journal] == ["server/discover"]
+
+
+async def test_aborting_a_group_ends_its_calls_at_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with scripted() as servers:
+        mute = {name: servers.server(lambda request: None) for name in "ab"}
+        async with ClientGroup(mute) as group:
+            async with trio.open_nursery() as nursery:
+                for name in "ab":
+                    nursery.start_soon(_lost, group, name)
+                await trio.testing.wait_all_tasks_blocked()
+                group.abort()
+            assert trio.current_time() == 0
+            assert states(group) == {"a": "lost", "b": "lost"}
+
+
 # One goes wrong -----------------------------------------------------------------------------------
 
 
@@ -584,6 +632,37 @@ async def test_cancel_all_reaches_every_server_with_the_reason() -> None:
             told = {it.cause.source for it in fixture[name].server.journal if it.cause}
             assert told == {CancelSource.NOTIFICATION}
         assert {it.cause.source for it in group["a"].journal if it.cause} == {CancelSource.CALLER}
+
+
+async def test_cancel_all_reaches_calls_that_pause_between_two_attempts(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    later = b'{"code":-31004,"message":"full","data":{"retryAfterMs":4000}}'
+
+    def refuses(request: dict[str, Any]) -> Any:
+        if request["method"] != "tools/call":
+            return None
+        return b'{"jsonrpc":"2.0","id":%d,"error":%b}' % (request["id"], later)
+
+    async with (
+        scripted() as servers,
+        ClientGroup({"a": connect(servers.server(refuses), retry=Retry())}) as group,
+    ):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_stopped, group, "a.x")
+            await trio.testing.wait_all_tasks_blocked()
+            [paused] = group.calls
+            assert (paused.server, paused.target, paused.sent) == ("a", "x", False)
+            assert paused.state is State.RUNNING
+            [cancelled] = group.cancel_all("stop")
+            assert (cancelled.server, cancelled.target) == ("a", "x")
+        assert group.calls == ()
+        assert trio.current_time() < 4
+
+
+async def _stopped(group: ClientGroup, name: str) -> None:
+    with pytest.raises(CallCancelled, match="stop"):
+        await group.call_tool(name)
 
 
 async def test_cancel_all_leaves_subscriptions_alone() -> None:

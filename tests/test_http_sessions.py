@@ -202,6 +202,26 @@ async def test_closing_is_bounded_though_the_server_answers_no_delete() -> None:
         assert server.verbs()[-1] == "DELETE"
 
 
+async def test_abort_ends_calls_at_once_and_the_session_without_a_word() -> None:
+    async def script(request: HttpRequest) -> bool:
+        if request.body.get("params", {}).get("name") != "wait":
+            return False
+        await request.closed_by_client()
+        return True
+
+    async with http_session(script, tools) as server:
+        async with connect(server.address) as client:
+            async with client.start_tool("wait") as call:
+                await server.until(lambda: server.sent("tools/call"))
+                client.abort()
+                with pytest.raises(ConnectionLost, match="the client was aborted"):
+                    await call.result()
+            with pytest.raises(ConnectionLost, match="the client was aborted") as refused:
+                await client.call_tool("x")
+            assert not refused.value.sent
+        assert "DELETE" not in server.verbs()
+
+
 async def test_initialize_that_is_never_answered_is_given_up_by_closing() -> None:
     async def script(request: HttpRequest) -> bool:
         if request.body.get("method") == "initialize":

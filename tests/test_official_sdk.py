@@ -49,6 +49,7 @@ from trio_mcp import (
     ToolCall,
     connect,
 )
+from trio_mcp.client.wanted import Wanted
 from trio_mcp.runtime.models.results import Result
 
 PEERS = Path(__file__).parent / "peers"
@@ -352,7 +353,7 @@ async def test_our_client_gets_their_failures(official: Shop) -> None:
         assert failed.is_error is True
         assert "boom" in text_in(failed)
         with pytest.raises(ServerError) as unknown:
-            await client._ask("no/such/method", {}, Result, client._timeouts)
+            await client._ask(Wanted("no/such/method", {}), Result, client._timeouts)
         assert unknown.value.code == -32601
         assert text_in(await client.call_tool("echo", {"text": "still here"})) == "still here"
 

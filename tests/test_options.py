@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from trio.testing import memory_stream_pair
 
 from trio_mcp import (
     CacheHint,
@@ -19,6 +20,7 @@ from trio_mcp import (
     connect,
 )
 from trio_mcp.cli.printable import few
+from trio_mcp.client.started import start_prompt, start_read
 from trio_mcp.handlers.input.rounds import _culprit
 
 
@@ -192,3 +194,144 @@ async def test_an_unknown_tool_is_told_where_the_known_ones_are() -> None:
 def test_a_long_list_of_names_is_cut() -> None:
     assert few(["a", "b"]) == "a, b"
     assert few([str(n) for n in range(45)]).endswith("10, 11 … and 33 more")
+
+
+# Clients ------------------------------------------------------------------------------------------
+
+WRONG_CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "tool": (lambda client: client.call_tool(5), "the name of a tool is a text, not 5"),
+    "arguments": (
+        lambda client: client.call_tool("w", []),
+        r"arguments are a mapping of names to values, not \[\]",
+    ),
+    "uri": (lambda client: client.read_resource(5), "the URI of a resource is a text, not 5"),
+    "prompt": (lambda client: client.get_prompt(5), "the name of a prompt is a text, not 5"),
+    "prompt arguments": (
+        lambda client: client.get_prompt("p", ["a"]),
+        r"arguments are a mapping of names to values, not \['a'\]",
+    ),
+    "completed prompt": (
+        lambda client: client.complete(prompt=5, argument="a", value=""),
+        "prompt is a text, not 5",
+    ),
+    "completed resource": (
+        lambda client: client.complete(resource=0, argument="a", value=""),
+        "resource is a text, not 0",
+    ),
+    "argument": (
+        lambda client: client.complete(prompt="p", argument=5, value=""),
+        "argument is a text, not 5",
+    ),
+    "value": (
+        lambda client: client.complete(prompt="p", argument="a", value=5),
+        "value is a text, not 5",
+    ),
+    "context": (
+        lambda client: client.complete(prompt="p", argument="a", value="", arguments=[1]),
+        r"arguments are a mapping of names to values, not \[1\]",
+    ),
+    "cursor": (lambda client: client.tools_page(5), "a cursor is a text, not 5"),
+    "on_progress": (
+        lambda client: client.call_tool("w", on_progress=5),
+        "on_progress is a function, not 5",
+    ),
+    "retry": (
+        lambda client: client.call_tool("w", retry=3),
+        r"retry= takes a Retry, such as Retry\(attempts=3\), not 3",
+    ),
+    "retry of a read": (lambda client: client.read_resource("a://b", retry=3), "retry= takes"),
+    "timeout": (
+        lambda client: client.call_tool("w", timeout="5"),
+        "timeout is a number of seconds, not '5'",
+    ),
+    "a timeout that is none": (
+        lambda client: client.read_resource("a://b", timeout=True),
+        "timeout is a number of seconds, not True",
+    ),
+    "max_timeout": (
+        lambda client: client.get_prompt("p", max_timeout="x"),
+        "max_timeout is a number of seconds, not 'x'",
+    ),
+    "reset_on_progress": (
+        lambda client: client.call_tool("w", reset_on_progress="no"),
+        "reset_on_progress is True or False, not 'no'",
+    ),
+    "discover": (
+        lambda client: client.discover(timeout="5"),
+        "timeout is a number of seconds, not '5'",
+    ),
+    "start_tool": (
+        lambda client: client.start_tool(5).__aenter__(),
+        "the name of a tool is a text, not 5",
+    ),
+    "started arguments": (
+        lambda client: client.start_tool("w", [1]).__aenter__(),
+        "arguments are a mapping",
+    ),
+    "start_read": (
+        lambda client: start_read(client, 5).__aenter__(),  # type: ignore[arg-type]
+        "the URI of a resource is a text, not 5",
+    ),
+    "start_prompt": (
+        lambda client: start_prompt(client, "p", [1]).__aenter__(),  # type: ignore[arg-type]
+        "arguments are a mapping",
+    ),
+    "listen": (
+        lambda client: client.listen(tools=True, timeout="5").__aenter__(),
+        "timeout is a number of seconds, not '5'",
+    ),
+}
+
+
+@pytest.mark.parametrize("cache", [False, True])
+@pytest.mark.parametrize("what", WRONG_CALLS)
+async def test_calls_with_wrong_types_are_refused_before_anything_is_sent(
+    what: str, cache: bool
+) -> None:
+    make, words = WRONG_CALLS[what]
+    async with connect(_server(), cache=cache) as client:
+        with pytest.raises(TypeError, match=f"^{words}"):
+            await make(client)
+        assert client.calls() == ()
+        assert [record.method for record in client.journal] == ["server/discover"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"on_elicit": 5}, "on_elicit is a function, not 5"),
+        ({"on_sample": 5}, "on_sample is a function, not 5"),
+        ({"on_log": 5}, "on_log is a function, not 5"),
+        ({"cache": 5}, "cache is True or False, not 5"),
+        ({"cache": CacheHint()}, "cache is True or False, not CacheHint"),
+        ({"trusted": "yes"}, "trusted is True or False, not 'yes'"),
+        ({"check_results": None}, "check_results is True or False, not None"),
+        ({"sample_tools": 1}, "sample_tools is True or False, not 1"),
+        ({"reset_on_progress": 1}, "reset_on_progress is True or False, not 1"),
+        ({"timeout": "5"}, "timeout is a number of seconds, not '5'"),
+        ({"timeout": True}, "timeout is a number of seconds, not True"),
+        ({"max_timeout": "x"}, "max_timeout is a number of seconds, not 'x'"),
+        ({"retry": 3}, r"retry= takes a Retry, such as Retry\(attempts=3\), not 3"),
+        ({"env": ["A=b"]}, r"variables in env are a mapping of names to values, not \['A=b'\]"),
+    ],
+)
+def test_what_a_client_is_made_of(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=f"^{words}"):
+        connect(["server"], **options)
+
+
+@pytest.mark.parametrize("option", [{"env": {"A": "b"}}, {"cwd": "/"}, {"env": {}}])
+@pytest.mark.parametrize("target", ["http://a/mcp", "wss://a", "server", "stream"])
+def test_what_is_for_commands_is_refused_for_others(target: str, option: dict[str, Any]) -> None:
+    targets: dict[str, Any] = {"server": _server(), "stream": memory_stream_pair()[0]}
+    given = {"server": "a Server", "stream": "a Staple"}.get(target, "an address")
+    with pytest.raises(ValueError, match=rf"^(env|cwd) is for a command \(a list.*given {given}"):
+        connect(targets.get(target, target), **option)
+
+
+@pytest.mark.parametrize("option", [{"headers": {"a": "b"}}, {"ssl_context": object()}])
+@pytest.mark.parametrize("target", ["command", "server", "stream"])
+def test_what_is_for_addresses_is_refused_for_others(target: str, option: dict[str, Any]) -> None:
+    targets: dict[str, Any] = {"server": _server(), "stream": memory_stream_pair()[0]}
+    with pytest.raises(ValueError, match=r"^(headers|ssl_context) is for an address"):
+        connect(targets.get(target, ["server"]), **option)

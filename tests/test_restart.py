@@ -191,7 +191,7 @@ async def test_a_lost_server_is_not_started_again_after_abort(tmp_path: Path) ->
         pid = await pid_of(client)
         client.abort()
         os.kill(pid, signal.SIGKILL)
-        await until(lambda: client._connection.why_lost)
+        await until(lambda: client.exit_status)
         with pytest.raises(ConnectionLost, match="aborted") as lost:
             await echo(client)
         assert lost.value.exit_status == -signal.SIGKILL
@@ -616,6 +616,26 @@ async def test_abort_during_a_pause_fails_what_waits(
                 await call.result()
         await trio.sleep(100)
     assert len(it.scripts) == 1
+
+
+async def test_abort_while_a_server_is_opened_again_asks_it_nothing(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    clients: list[Client] = []
+
+    def opens(number: int) -> bool:
+        for client in clients:
+            client.abort()
+        return True
+
+    async with world(monkeypatch, answering, Restart(backoff=1), opens) as (client, it):
+        clients.append(client)
+        await it.crash()
+        await trio.sleep(2)
+        assert [len(script.sent("server/discover")) for script in it.scripts] == [1, 0]
+        assert client.restarts == 0
+        with pytest.raises(ConnectionLost, match="aborted"):
+            await client.call_tool("any")
 
 
 async def test_a_cancelled_caller_is_heard_before_the_end(

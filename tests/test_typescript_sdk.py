@@ -42,6 +42,7 @@ from trio_mcp import (
     ToolCall,
     connect,
 )
+from trio_mcp.client.wanted import Wanted
 from trio_mcp.runtime.models.results import Result
 
 FIXTURE_SERVER = [sys.executable, str(Path(__file__).parent / "peers" / "fixture_server.py")]
@@ -403,7 +404,7 @@ async def test_our_client_gets_their_failures(theirs: TheirServer) -> None:
                 await client.call_tool("no_such")
             assert unknown.value.code == -32602
             with pytest.raises(ServerError) as method:
-                await client._ask("no/such/method", {}, Result, client._timeouts)
+                await client._ask(Wanted("no/such/method", {}), Result, client._timeouts)
             assert method.value.code == -32601
             assert text_in(await client.call_tool("echo", {"text": "next"})) == "next"
     log.check(strict_client=True)

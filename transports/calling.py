@@ -117,7 +117,8 @@ class CallConnection(Protocol):
         """End it in bounded time, also if cancelled: what waits fails."""
 
     def abort(self) -> None:
-        """Let :meth:`close` go to the end at once. Never waits."""
+        """Carry no call any more: what waits fails. Let :meth:`close` go to the end at once. Never
+        waits."""
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -335,8 +336,10 @@ class ClientConnection(Unasked):
             await close_wire(self._wire)
 
     def abort(self) -> None:
-        """No grace: :meth:`close`, now or later, goes to the end at once. Never waits."""
+        """What waits fails. No grace: :meth:`close`, now or later, goes to the end at once. Never
+        waits."""
         self._aborted = True
+        self._lose("the client was aborted")
         if self._grace is not None:
             self._grace.cancel("aborted")
 
@@ -512,7 +515,8 @@ class ClientConnection(Unasked):
             return
         call = self._calls.get(request_id) or self._cancelled.pop(request_id, None)
         if call is None or call.sent_at is None:
-            self._violation("an answer to an unknown request")
+            if self._lost is None:  # or it may be to one that was lost
+                self._violation("an answer to an unknown request")
         else:
             call.answered(response)
 

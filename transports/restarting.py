@@ -247,27 +247,22 @@ class RestartingConnection:
             await self._ended.wait()
 
     def abort(self) -> None:
-        """No grace, and no restart. Never waits."""
+        """What waits fails. No grace, and no restart. Never waits."""
         self._aborted = True
+        self._lose("the client was aborted")
         self._newest.abort()
-        if self.restarting:
-            self._lose("the client was aborted")
 
     async def _carry(self, carried: Carried) -> None:
         """One connection, from its greeting until it has been lost and closed."""
         connection = carried.connection
-        try:
-            async with trio.open_nursery() as nursery:
-                try:
-                    if await self._begins(carried, nursery):
-                        await connection.over.wait()
-                        self._attempts.lost(trio.current_time())
-                finally:
-                    await connection.close()
-                    nursery.cancel_scope.cancel("the connection was closed")
-        finally:
-            if self._aborted and self.restarting:
-                self._lose("the client was aborted")
+        async with trio.open_nursery() as nursery:
+            try:
+                if await self._begins(carried, nursery):
+                    await connection.over.wait()
+                    self._attempts.lost(trio.current_time())
+            finally:
+                await connection.close()
+                nursery.cancel_scope.cancel("the connection was closed")
 
     async def _begins(self, carried: Carried, nursery: trio.Nursery) -> bool:
         """Whether calls can go out now. The first one is greeted by who has made it."""
@@ -328,6 +323,8 @@ class RestartingConnection:
             self._newest = carried.connection
             self._newest.ids = self._ids
             self._newest.on_log = self._on_log
+            if self._aborted:  # while it was opened
+                self._newest.abort()
             return carried
         return None
 
@@ -376,13 +373,14 @@ class RestartingConnection:
             raise self._loss()
         if not self.restarting:
             return self._current.open(method, params, target)
+        self._check_room()
         request_id = next(self._ids)
         return self._wait(
             request_id, method, target, encode_call(request_id, method, params, self._limits)
         )
 
     def reserve(self, method: str, target: str | None = None) -> Call:
-        """A call that is not sent yet. Never waits."""
+        """A call that is not sent yet, and does not wait for a new connection. Never waits."""
         if self._lost is not None:
             raise self._loss()
         if not self.restarting:
@@ -390,8 +388,10 @@ class RestartingConnection:
         return self._wait(next(self._ids), method, target, None)
 
     def send(self, call: Call, params: Mapping[str, Any]) -> None:
-        """Send a call that was reserved, and is RUNNING, when it can be. Never waits."""
+        """Send a call that was reserved, and is RUNNING, when it can be. Never waits, and raises
+        what :meth:`open` raises."""
         if call.id in self._waiting:
+            self._check_room()
             call.load(encode_call(call.id, call.method, params, self._limits))
         else:
             self._current.send(call, params)
@@ -400,12 +400,15 @@ class RestartingConnection:
         """Cancel a call; nobody is told of one that waits. Never waits."""
         return self._current.cancel(call, source, reason)
 
-    def _wait(self, request_id: int, method: str, target: str | None, frame: bytes | None) -> Call:
+    def _check_room(self) -> None:
+        """Those that are reserved only have an owner who waits for something else."""
         limit = self._limits.restart_calls
-        if len(self._waiting) >= limit:
+        if sum(call.frame is not None for call in self._waiting.values()) >= limit:
             raise ConnectionLost(
                 f"the server is being restarted, and restart_calls={limit} calls wait for it"
             )
+
+    def _wait(self, request_id: int, method: str, target: str | None, frame: bytes | None) -> Call:
         call = Call(
             request_id,
             method,

@@ -4,10 +4,10 @@ Servers and clients in which "protocol cancelled" and "work stopped" are the sam
 """
 
 from .client import Client
-from .client.calls import ToolCall
 from .client.connecting import Target, connect
 from .client.elicitation import Elicitation
 from .client.group import ClientGroup, MemberTarget
+from .client.handles import ToolCall
 from .client.logs import LogMessage
 from .client.members import GroupCall, Member, MemberState
 from .client.naming import GroupTools, LeftOut

@@ -104,7 +104,7 @@ class HttpClientConnection(Unasked):
         self._nursery: trio.Nursery | None = None
         self._early: list[Post] = []
         self._life = trio.CancelScope(shield=True)
-        self._closed = False
+        self._lost: str | None = None
         self._post_ended = trio.Event()
 
     # Life of the connection -----------------------------------------------------------------------
@@ -124,12 +124,7 @@ class HttpClientConnection(Unasked):
 
     async def close(self) -> None:
         """End it: what waits fails, every stream is closed, in bounds and also if cancelled."""
-        self._closed = True
-        self._early.clear()
-        for post in [*self._calls.values()]:
-            post.call.lost(ConnectionLost("the client was closed", sent=post.call.sent))
-        for post in self._posts:
-            post.scope.cancel("the client was closed")
+        self._lose("the client was closed")
         bound = trio.current_time() + self._limits.exit_wait
         try:
             with trio.CancelScope(shield=True, deadline=bound):
@@ -144,7 +139,17 @@ class HttpClientConnection(Unasked):
         """Nothing here: there is no session to end."""
 
     def abort(self) -> None:
-        """No grace: nothing here is owed any, a stream that is closed is told in the closing."""
+        """What waits fails, every stream is closed. No grace: nothing here is owed any."""
+        self._lose("the client was aborted")
+
+    def _lose(self, why: str) -> None:
+        if self._lost is None:
+            self._lost = why
+        self._early.clear()
+        for post in [*self._calls.values()]:
+            post.call.lost(ConnectionLost(self._lost, sent=post.call.sent))
+        for post in self._posts:
+            post.scope.cancel(self._lost)
 
     # A session ------------------------------------------------------------------------------------
 
@@ -169,9 +174,14 @@ class HttpClientConnection(Unasked):
         return tuple(post.call for post in self._calls.values())
 
     @property
+    def why_lost(self) -> str | None:
+        """Why no more calls are carried: the client was closed, or aborted."""
+        return self._lost
+
+    @property
     def gone(self) -> bool:
-        """Whether the client was closed."""
-        return self._closed
+        """Whether the client was closed, or aborted."""
+        return self._lost is not None
 
     def open(self, method: str, params: Mapping[str, Any], target: str | None = None) -> Call:
         """Start a call: a task of its own posts it. Never waits.
@@ -179,8 +189,8 @@ class HttpClientConnection(Unasked):
         Raises :class:`ConnectionLost` if the connection was closed, ``ValueError`` or ``TypeError``
         for what JSON or a header cannot hold or what is longer than ``Limits.message_bytes``.
         """
-        if self._closed:
-            raise ConnectionLost("the client was closed", sent=False)
+        if self._lost is not None:
+            raise ConnectionLost(self._lost, sent=False)
         request_id = next(self._ids)
         frame = encode_call(request_id, method, params, self._limits)
         mirror = self._tools.headers_for(method, params)
@@ -191,8 +201,8 @@ class HttpClientConnection(Unasked):
     def reserve(self, method: str, target: str | None = None) -> Call:
         """A call that is not sent yet; it can be cancelled, and is lost at the end. Never waits.
         Raises :class:`ConnectionLost` if the connection was closed."""
-        if self._closed:
-            raise ConnectionLost("the client was closed", sent=False)
+        if self._lost is not None:
+            raise ConnectionLost(self._lost, sent=False)
         return self._new_post(next(self._ids), method, target, None).call
 
     def send(self, call: Call, params: Mapping[str, Any]) -> None:

@@ -106,6 +106,7 @@ class HttpSessionConnection(HttpClientConnection):
                 logger.debug("%s: the session was not ended: %s", self.label, error)
 
     def abort(self) -> None:
+        super().abort()
         self._grace.cancel("aborted")
 
     def _end_session(self) -> None:
@@ -208,7 +209,7 @@ class HttpSessionConnection(HttpClientConnection):
         """Post a message that is no request. Never waits; one too many is dropped."""
         if self._answering >= self._limits.session_posts:
             self._violation("more questions than it takes answers")
-        elif self._over is None and not self._closed and self._nursery is not None:
+        elif self._over is None and not self.gone and self._nursery is not None:
             self._answering += 1
             self._say(self._post_answer, frame)
 
@@ -358,7 +359,7 @@ class HttpSessionConnection(HttpClientConnection):
         reader = EventReader(self._limits.message_bytes)
         tries = 0
         try:
-            while self._over is None and not self._closed and tries < self._limits.session_streams:
+            while self._over is None and not self.gone and tries < self._limits.session_streams:
                 tries += 1
                 if not await self._ask_for_stream(reader, None) and not self._settled.is_set():
                     logger.debug("%s has no stream for what belongs to no call", self.label)

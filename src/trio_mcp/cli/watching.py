@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import trio
 
-from ..client.calls import StartedCall
+from ..client.handles import StartedCall
 from ..runtime.errors import CallTimeout, TrioMcpError
 from ..runtime.groups import leaf_of
 from ..runtime.lifecycle import State

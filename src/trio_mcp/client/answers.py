@@ -28,6 +28,7 @@ from ..runtime.models.input import CreateMessageRequest, ElicitRequest, InputReq
 from ..runtime.models.results import InputRequiredResult
 from ..runtime.models.roots import ListRootsResult, Root
 from ..runtime.models.sampling import CreateMessageRequestParams, CreateMessageResult
+from .checks import check_flag, check_function
 from .elicitation import Elicitation, check_answer, elicitation_of
 
 __all__ = ["Answers", "Ask", "Asked", "ElicitMode", "OnElicit", "OnRoots", "OnSample"]
@@ -62,6 +63,10 @@ class Answers:
         sample_tools: bool = False,
         on_roots: OnRoots | Sequence[Root] | None = None,
     ) -> None:
+        for what, callback in (("on_elicit", on_elicit), ("on_sample", on_sample)):
+            if callback is not None:
+                check_function(what, callback)
+        check_flag("sample_tools", sample_tools)
         self._on_elicit = on_elicit
         self._modes = frozenset([elicit_modes] if isinstance(elicit_modes, str) else elicit_modes)
         if not self._modes or not self._modes <= set(get_args(ElicitMode)):

@@ -1,11 +1,11 @@
-"""A call in flight, as its owner sees it: waiting for it, its progress, its cancellation."""
+"""A call in flight, as who waits for it has it: its rounds, its attempts, its timeouts."""
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -18,28 +18,26 @@ from ..runtime.errors import (
     ProtocolViolation,
     ServerError,
 )
-from ..runtime.journal import Record
 from ..runtime.jsonrpc import decode
-from ..runtime.lifecycle import CancelCause, CancelSource, State
+from ..runtime.lifecycle import CancelSource, State
 from ..runtime.limits import Limits
 from ..runtime.models.converter import ModelError, structure
-from ..runtime.models.tools import CallToolResult
 from ..runtime.progress import ProgressUpdate
+from ..runtime.server_errors import safe_to_repeat
 from ..transports.calling import CallConnection
 from .answers import Answers, Asked
+from .checks import check_flag, check_seconds
+from .retries import Repeats
 
 __all__ = [
     "OnProgress",
     "PendingCall",
-    "StartedCall",
     "Timeouts",
-    "ToolCall",
     "cancel_calls",
     "read_result",
 ]
 
 M = TypeVar("M")
-R = TypeVar("R", covariant=True)
 
 OnProgress: TypeAlias = Callable[[ProgressUpdate], Awaitable[None] | None]
 
@@ -47,9 +45,11 @@ Limit: TypeAlias = Literal["timeout", "max_timeout"]
 
 
 def _seconds(_: Timeouts, attribute: attrs.Attribute[float], value: float) -> None:
-    if not value > 0:
-        name = "timeout" if attribute.name == "idle" else "max_timeout"
-        raise ValueError(f"{name} must be more than 0 seconds, not {value!r}")
+    check_seconds("timeout" if attribute.name == "idle" else "max_timeout", value)
+
+
+def _flag(_: Timeouts, attribute: attrs.Attribute[bool], value: bool) -> None:
+    check_flag(attribute.name, value)
 
 
 @attrs.frozen
@@ -59,7 +59,7 @@ class Timeouts:
 
     idle: float = attrs.field(validator=_seconds)
     total: float = attrs.field(validator=_seconds)
-    reset_on_progress: bool = True
+    reset_on_progress: bool = attrs.field(default=True, validator=_flag)
 
     def but(
         self, idle: float | None, total: float | None, reset_on_progress: bool | None = None
@@ -81,10 +81,15 @@ class PendingCall:
     its own, ``call`` is the newest. The next one is reserved in the step in which the server asks,
     so that what is said about the call's state is true while the application's callbacks run. They
     run in the task that waits (specification: *Multi Round-Trip Requests*).
+
+    With ``repeats`` it may take several attempts. They are reserved in the same way, in the step in
+    which the one before fails, so that the call is in flight during the pause, too.
     """
 
     _asked: dict[str, Any] | None = None
     _answering = False
+    _again_at: float | None = None  # when the next attempt goes out, on Trio's clock
+    _may_have_run = False  # an earlier round has, or an earlier attempt may have
     _rounds = 0
     _pauses = 0
 
@@ -95,32 +100,31 @@ class PendingCall:
         timeouts: Timeouts,
         limits: Limits,
         answers: Answers | None = None,
-        earlier: PendingCall | None = None,
+        repeats: Repeats | None = None,
     ) -> None:
-        """``earlier`` is the attempt before this one: they have one total time."""
         self.call = call
         self._connection = connection
         self._timeouts = timeouts
         self._limits = limits
         self._began_at = self._round_began_at = call.began_at
         self._answers = answers
-        if earlier is not None:
-            self._began_at = earlier._began_at
-            call.first_key = earlier.call.first_key
-            call.attempt = earlier.call.attempt + 1
+        self._repeats = repeats
         call.tell()
-        if answers is not None:
-            self._frame = call.frame
-            call.on_input_required = self._go_on
+        self._frame = call.frame if answers is not None else None
+        self._look_after(call)
 
     @property
     def rounds(self) -> int:
         """Times that the server has asked for input."""
         return self._rounds
 
-    def last_start(self, timeout: float) -> float:
-        """When the last attempt may begin, if the first one may be ``timeout`` seconds ago."""
-        return self._began_at + min(timeout, self._timeouts.total)
+    def _look_after(self, call: Call) -> None:
+        """What ends this request does not have to end the call."""
+        self.call = call
+        if self._answers is not None:
+            call.on_input_required = self._go_on
+        if self._repeats is not None:
+            call.on_failed = self._repeat
 
     async def finish(self, on_progress: OnProgress | None = None) -> dict[str, Any]:
         """Wait for the result. However this is left, the call is over or cancelled."""
@@ -135,13 +139,16 @@ class PendingCall:
             raise
 
     def _result(self) -> dict[str, Any]:
+        call = self.call
         try:
-            return self.call.result()
-        except ConnectionLost as error:
-            error.sent = error.sent or self._rounds > 0  # an earlier round has been
-            raise
-        except ServerError as error:
-            error.refused = error.refused and self._rounds == 0  # an earlier round has run
+            return call.result()
+        except (ConnectionLost, ServerError) as error:
+            if isinstance(error, ConnectionLost):
+                error.sent = error.sent or self._may_have_run
+            else:
+                error.refused = error.refused and not self._may_have_run
+            if call.attempt > 1:
+                error.add_note(f"This was attempt {call.attempt}")
             raise
 
     async def next_change(self) -> bool:
@@ -154,6 +161,9 @@ class PendingCall:
             raise CallCancelled(_why(call))
         if self._asked is not None and not self._answering:
             await self._answer(self._asked)
+            return True
+        if self._again_at is not None:
+            await self._make_again(self._again_at)
             return True
         changed = call.changed
         idle_at, total_at = self._expiries()
@@ -193,9 +203,9 @@ class PendingCall:
         """The server asks for input, which ends a request, and not the call."""
         call = self._connection.reserve(self.call.method, self.call.target)
         call.go_on_from(self.call)
-        call.on_input_required = self._go_on
-        self.call = call
+        self._look_after(call)
         self._rounds += 1
+        self._may_have_run = True
         self._asked = result
 
     async def _answer(self, result: dict[str, Any]) -> None:
@@ -254,6 +264,48 @@ class PendingCall:
             await call.left_running()
         self._pauses += 1
 
+    # Further attempts -----------------------------------------------------------------------------
+
+    def _repeat(self, error: Exception) -> None:
+        """An attempt has failed, and maybe not the call. One that is lost in its pause, with a
+        connection that will be there again, was not made: another one takes its place."""
+        repeats, failed = self._repeats, self.call
+        assert repeats is not None
+        attempt, again_at = failed.attempt, self._again_at
+        if again_at is None:
+            pause = repeats.pause_after(error, attempt, self._connection)
+            if pause is None or self._rounds:
+                return
+            attempt += 1
+            again_at = trio.current_time() + pause
+            if again_at >= self._began_at + min(repeats.retry.timeout, self._timeouts.total):
+                return
+        try:
+            call = self._connection.reserve(failed.method, failed.target)
+        except ConnectionLost:
+            return  # for good
+        call.repeat(failed, attempt)
+        self._look_after(call)
+        self._again_at = again_at
+        self._may_have_run = self._may_have_run or safe_to_repeat(error) is False
+
+    async def _make_again(self, again_at: float) -> None:
+        """Wait for the time of the next attempt, which then goes out if it still runs."""
+        call = self.call
+        with trio.CancelScope(deadline=again_at):
+            await call.left_running()
+        if call.state is not State.RUNNING:
+            return
+        assert self._repeats is not None
+        self._again_at = None
+        call.heard_at = self._round_began_at = trio.current_time()
+        try:
+            self._repeats.send(call)
+        except ConnectionLost as error:
+            call.lost(error)
+        else:
+            self._frame = call.frame if self._answers is not None else None
+
     # Timeouts -------------------------------------------------------------------------------------
 
     def _expiries(self) -> tuple[float, float]:
@@ -276,114 +328,11 @@ class PendingCall:
             seconds=seconds,
             elapsed=trio.current_time() - self._began_at,
             last_progress=call.last_progress,
-            outcome="unknown" if sent or self._rounds else "not sent",
+            outcome="unknown" if sent or self._may_have_run else "not sent",
         )
         if (violation := self._connection.violation_since(self._began_at)) is not None:
             error.add_note(f"In the meantime the server sent {violation}")
         return error
-
-
-class StartedCall(Generic[R]):
-    """A call in flight, as its owner sees it.
-
-    Its timeouts act while its owner waits: in :meth:`result`, or for :attr:`progress`. There too,
-    callbacks answer what the server asks for; to cancel one cancels the call.
-    """
-
-    def __init__(
-        self, pending: PendingCall, model: type[R], check: Callable[[R], R] | None = None
-    ) -> None:
-        """``model`` is what the result is read as; ``check`` may refuse it then."""
-        self._pending = pending
-        self._model = model
-        self._check = check
-
-    @property
-    def _call(self) -> Call:
-        return self._pending.call
-
-    @property
-    def state(self) -> State:
-        """CANCELLING: the cancellation is on its way. CANCELLED: the server has been told.
-
-        RUNNING too while callbacks answer what the server asks for.
-        """
-        return self._call.state
-
-    @property
-    def cause(self) -> CancelCause | None:
-        """Why it is being cancelled; ``None`` while it is not."""
-        return self._call.cause
-
-    @property
-    def record(self) -> Record | None:
-        """What became of the call, once it has ended. Late answers are counted here.
-
-        Each round is a request of its own, and has a record of its own: this is the last one's.
-        """
-        return self._call.record
-
-    @property
-    def last_progress(self) -> ProgressUpdate | None:
-        """The newest update that has come, taken or not."""
-        return self._call.last_progress
-
-    @property
-    def progress(self) -> AsyncIterator[ProgressUpdate]:
-        """Updates as they come, until the call ends: ``async for update in call.progress``.
-
-        At most ``Limits.progress_backlog`` wait to be taken; the newest win.
-        """
-        return _Updates(self._pending)
-
-    async def result(self) -> R:
-        """Wait for the result. Raises what :meth:`.client.Client.call_tool` raises, and
-        :class:`~trio_mcp.CallCancelled` after :meth:`cancel`, at once."""
-        result = read_result(self._model, await self._pending.finish(), self._call.method)
-        return result if self._check is None else self._check(result)
-
-    def cancel(self, reason: str | None = None) -> None:
-        """Cancel the call; the server is told why. Never waits, and may be called twice."""
-        self._pending.cancel(reason)
-
-    async def ended(self) -> Record:
-        """Wait until the state is terminal, after :meth:`cancel` until the server has been told.
-
-        Bounded by ``Limits.stall`` for a call that was cancelled. Raises nothing of the call's own;
-        cancelling it does nothing to the call.
-        """
-        while self._call.record is None:
-            await self._call.changed.wait()
-        await trio.lowlevel.checkpoint()
-        return self._call.record
-
-
-class ToolCall(StartedCall[CallToolResult]):
-    """A tool's call in flight. Made by :meth:`.client.Client.start_tool`."""
-
-    def __init__(
-        self, pending: PendingCall, check: Callable[[CallToolResult], CallToolResult]
-    ) -> None:
-        super().__init__(pending, CallToolResult, check)
-
-
-class _Updates:
-    """The updates of one call. No generator: leaving the loop early leaves nothing behind."""
-
-    def __init__(self, pending: PendingCall) -> None:
-        self._pending = pending
-
-    def __aiter__(self) -> _Updates:
-        return self
-
-    async def __anext__(self) -> ProgressUpdate:
-        pending = self._pending
-        await trio.lowlevel.checkpoint()
-        while not pending.call.updates:
-            if pending.call.state is not State.RUNNING:
-                raise StopAsyncIteration
-            await pending.next_change()
-        return pending.call.updates.popleft()
 
 
 def cancel_calls(connection: CallConnection, reason: str | None) -> list[Call]:

@@ -28,11 +28,14 @@ from ..runtime.models.resources import (
 from ..runtime.models.tools import CallToolResult, ListToolsResult, Tool
 from ..runtime.tracing import TraceContext
 from ..transports.calling import CallConnection
-from .calls import OnProgress, PendingCall, Timeouts, ToolCall, read_result
+from .calls import OnProgress, PendingCall, Timeouts, read_result
+from .checks import check_mapping, check_text
+from .handles import ToolCall
 from .pages import Pages
 from .requests import Requests
 from .retries import Retry
 from .subscriptions import Changes, wanted_changes
+from .wanted import Wanted, wanted_prompt, wanted_resource, wanted_tool
 
 __all__ = ["Client"]
 
@@ -49,7 +52,8 @@ class Client(Requests):
     ``reset_on_progress`` instead of the client's own (see :func:`.connecting.connect`), and raise
     :class:`~trio_mcp.ServerError`, :class:`~trio_mcp.CallTimeout`,
     :class:`~trio_mcp.ConnectionLost`, :class:`~trio_mcp.ProtocolViolation`; ``ValueError`` or
-    ``TypeError`` for parameters that JSON cannot hold. ``on_progress`` is called, and awaited if it
+    ``TypeError``, before anything is sent, for parameters that JSON cannot hold and for options of
+    wrong types. ``on_progress`` is called, and awaited if it
     is async, in the caller's task with each update; what it raises cancels the call and comes out.
 
     ``trace`` is the trace that the call belongs to: a handler passes its ``ctx.trace`` on. Not
@@ -89,10 +93,10 @@ class Client(Requests):
         Cancelled by the scope around it, at once; the outcome is unknown then (specification:
         *Tools*, "Calling Tools"; *Cancellation*).
         """
+        wanted = wanted_tool(name, arguments, trace, idempotency_key)
         timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
-        start = partial(self._open_tool, name, arguments, timeouts, trace, idempotency_key)
         reads = self._tools.may_repeat(name)
-        data = await self._finish(start, on_progress, retry, reads)
+        data = await self._finish(wanted, timeouts, on_progress, retry, reads)
         result = read_result(CallToolResult, data, "tools/call")
         return self._tools.check(name, result) if self._tools else result
 
@@ -115,8 +119,9 @@ class Client(Requests):
         client has. Raises ``ValueError`` or ``TypeError`` for
         arguments that JSON cannot hold.
         """
+        wanted = wanted_tool(name, arguments, trace, idempotency_key)
         timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
-        pending = self._open_tool(name, arguments, timeouts, trace, idempotency_key)
+        pending = self._start(wanted, timeouts)
         try:
             yield ToolCall(pending, partial(self._tools.check, name))
         finally:
@@ -158,10 +163,10 @@ class Client(Requests):
     ) -> ReadResourceResult:
         """Read a resource. One that does not exist is a :class:`~trio_mcp.NoSuchResource`.
         Cancelled as :meth:`call_tool` is (specification: *Resources*, "Reading Resources")."""
+        wanted = wanted_resource(uri, trace)
         timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
-        start = partial(self._start, "resources/read", {"uri": uri}, uri, timeouts, trace, None)
-        key = ("resources/read", uri)
-        return await self._read(key, start, ReadResourceResult, on_progress, retry)
+        key = (wanted.method, uri)
+        return await self._read(key, wanted, ReadResourceResult, timeouts, on_progress, retry)
 
     def resources(self) -> AsyncIterator[Resource]:
         """All resources that the server lists, page after page, as :meth:`tools`."""
@@ -207,13 +212,9 @@ class Client(Requests):
     ) -> GetPromptResult:
         """Get a prompt with its arguments, which are texts, filled in. Cancelled as
         :meth:`call_tool` is (specification: *Prompts*, "Getting a Prompt")."""
-        params: dict[str, Any] = {"name": name}
-        if arguments is not None:
-            params["arguments"] = arguments
+        wanted = wanted_prompt(name, arguments, trace)
         timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
-        start = partial(self._start, "prompts/get", params, name, timeouts, trace, None)
-        data = await self._finish(start, on_progress, retry, reads=True)
-        return read_result(GetPromptResult, data, "prompts/get")
+        return await self._ask(wanted, GetPromptResult, timeouts, on_progress, retry)
 
     def prompts(self) -> AsyncIterator[Prompt]:
         """All prompts of the server, page after page, as :meth:`tools`."""
@@ -257,6 +258,9 @@ class Client(Requests):
         """
         if (prompt is None) is (resource is None):
             raise TypeError("complete() wants prompt= or resource=, one of the two")
+        what = ("resource", resource) if prompt is None else ("prompt", prompt)
+        for name, text in (what, ("argument", argument), ("value", value)):
+            check_text(name, text)
         ref = (
             PromptReference(prompt)
             if prompt is not None
@@ -267,11 +271,11 @@ class Client(Requests):
             "argument": {"name": argument, "value": value},
         }
         if arguments is not None:
+            check_mapping("arguments", arguments)
             params["context"] = {"arguments": arguments}
+        wanted = Wanted("completion/complete", params, None, trace)
         timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
-        result = await self._ask(
-            "completion/complete", params, CompleteResult, timeouts, on_progress, trace, retry
-        )
+        result = await self._ask(wanted, CompleteResult, timeouts, on_progress, retry)
         return result.completion
 
     # Changes --------------------------------------------------------------------------------------
@@ -324,7 +328,7 @@ class Client(Requests):
         timeouts = self._timeouts.but(timeout, max_timeout)
         return self._learn(
             await self._era.discover(
-                lambda: self._ask("server/discover", {}, DiscoverResult, timeouts)
+                lambda: self._ask(Wanted("server/discover", {}), DiscoverResult, timeouts)
             )
         )
 
@@ -351,7 +355,8 @@ class Client(Requests):
 
     def watch_calls(self) -> Subscription[CallStatus]:
         """Calls as they come to another state: ``with client.watch_calls() as changes: async for
-        status in changes``. Each is told once per state, and only from then on.
+        status in changes``. Each is told once per state, and only from then on. Rounds and attempts
+        of one call have one ``first_key``; the next is told before the one before has ended.
 
         At most ``Limits.journal_backlog`` wait to be taken; the oldest is dropped, and
         ``changes.missed`` counts it. Never slows a call.
@@ -381,8 +386,10 @@ class Client(Requests):
             self._cache.clear()
 
     def abort(self) -> None:
-        """End the connection without grace: leaving the block of :func:`.connecting.connect` then
-        kills a launched server and its process group at once, clean-up or not. Never waits."""
+        """End the connection without grace: calls in flight end with
+        :class:`~trio_mcp.ConnectionLost`, and so does every later one. Leaving the block of
+        :func:`.connecting.connect` then kills a launched server and its process group at once,
+        clean-up or not. Never waits."""
         self._connection.abort()
 
     # Inside ---------------------------------------------------------------------------------------

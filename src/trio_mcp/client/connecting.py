@@ -30,6 +30,7 @@ from ..transports.restarting import Carried, Restart, RestartingConnection
 from ..transports.wire import StreamWire, Wire
 from .answers import Answers, ElicitMode, OnElicit, OnRoots, OnSample
 from .calls import Timeouts
+from .checks import check_flag, check_mapping
 from .client import Client
 from .discovery import find_out, find_out_again
 from .eras.earlier import Earlier
@@ -37,7 +38,7 @@ from .eras.revision_2026_07_28 import ClientRevision20260728
 from .known_tools import KnownTools
 from .logs import OnLog, log_reader
 from .response_cache import ResponseCache
-from .retries import Retry
+from .retries import Retry, check_retry
 
 __all__ = ["Target", "connect"]
 
@@ -125,7 +126,8 @@ def connect(
     a callback for is declared to the server, and nothing else is answered.
 
     Raises ``OSError`` if a command cannot be launched or a WebSocket not opened, ``ValueError`` for
-    an address or headers that are none, or that are for another target,
+    an address or headers that are none and for options of another target, ``TypeError`` for
+    options of wrong types,
     :class:`~trio_mcp.AuthorizationRequired` if the server wants to know who asks,
     :class:`~trio_mcp.IncompatibleServer` if it does not answer within ``Limits.connect`` or speaks
     no revision of ours, and :class:`~trio_mcp.ConnectionLost` if it ends. What the block raises
@@ -142,8 +144,7 @@ def connect(
         raise ValueError("log_level needs on_log, which takes the messages")
     level = check_level(log_level or "info") if on_log is not None else None
     reader = log_reader(on_log) if on_log is not None else None
-    if retry is not None and not isinstance(retry, Retry):
-        raise TypeError(f"retry= takes a Retry, not {retry!r}")
+    check_retry(retry)
     if restart is not None and not isinstance(restart, Restart):
         raise TypeError(f"restart= takes a Restart, not {restart!r}")
     if restart is not None and not _can_be_lost(target):
@@ -151,7 +152,9 @@ def connect(
             "restart= is for a command and for the address of a WebSocket: nothing else can be "
             "opened again, and over HTTP there is no connection to lose"
         )
-    _check_options(target, headers, ssl_context)
+    _check_options(target, env, cwd, headers, ssl_context)
+    for what, flag in (("check_results", check_results), ("trusted", trusted), ("cache", cache)):
+        check_flag(what, flag)
     tools = KnownTools(limits, check_results=check_results, trusted=trusted)
     kept = ResponseCache(limits) if cache else None
     options = _Options(env, cwd, headers, ssl_context, restart, reader, tools, retry, kept)
@@ -168,17 +171,26 @@ class _Said:
     level: LoggingLevel | None
 
 
-def _check_options(target: Target, headers: object, ssl_context: object) -> None:
-    if headers is not None and not isinstance(headers, Mapping):
-        raise TypeError(f"headers are a mapping of names to values, not {headers!r}")
-    if isinstance(target, str):
-        return
-    for name, option in (("headers", headers), ("ssl_context", ssl_context)):
+def _check_options(
+    target: Target, env: object, cwd: object, headers: object, ssl_context: object
+) -> None:
+    """Whether they are for this target; one that is none is told of elsewhere."""
+    for_commands = {"env": env, "cwd": cwd}
+    for_addresses = {"headers": headers, "ssl_context": ssl_context}
+    for what, option in (("variables in env", env), ("headers", headers)):
         if option is not None:
-            raise ValueError(
-                f"{name} is for an address (http://, https://, ws:// or wss://), and connect was "
-                f"given a {type(target).__name__}"
-            )
+            check_mapping(what, option)
+    if _is_address(target) or isinstance(target, (Server, trio.abc.Stream)):
+        _refuse(for_commands, 'a command (a list: ["python", "server.py"])', target)
+    if not isinstance(target, str):
+        _refuse(for_addresses, "an address (http://, https://, ws:// or wss://)", target)
+
+
+def _refuse(options: Mapping[str, object], kind: str, target: Target) -> None:
+    given = "an address" if isinstance(target, str) else f"a {type(target).__name__}"
+    for name, option in options.items():
+        if option is not None:
+            raise ValueError(f"{name} is for {kind}, and connect was given {given}")
 
 
 @attrs.frozen
@@ -324,6 +336,10 @@ async def _open_connection(
 async def _serve(server: Server, wire: Wire, *, task_status: trio.TaskStatus[None]) -> None:
     task_status.started()
     await server.serve_wire(wire)
+
+
+def _is_address(target: object) -> bool:
+    return isinstance(target, str) and bool(_HTTP.match(target) or _WEBSOCKET.match(target))
 
 
 def _can_be_lost(target: object) -> bool:

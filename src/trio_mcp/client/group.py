@@ -17,9 +17,11 @@ from ..runtime.journal import printable
 from ..runtime.models.tools import CallToolResult, Tool
 from ..runtime.tracing import TraceContext
 from ..server import Server
-from .calls import OnProgress, ToolCall, cancel_calls
+from .calls import OnProgress, cancel_calls
+from .checks import check_mapping, check_seconds
 from .client import Client
 from .connecting import Target, connect
+from .handles import ToolCall
 from .members import GroupCall, Member, MemberState
 from .naming import NAME_LENGTH, GroupTools, Naming
 from .retries import Retry
@@ -67,8 +69,12 @@ class ClientGroup:
     ) -> None:
         if require not in get_args(Require):
             raise ValueError(f'require is "none", "any" or "all", not {require!r}')
+        if isinstance(wait, bool) or not isinstance(wait, (int, float)):
+            raise TypeError(f"wait is a number of seconds, not {wait!r:.80}")
         if not wait >= 0:
             raise ValueError(f"wait must be 0 seconds or more, not {wait!r}")
+        if members is not None:
+            check_mapping("members", members)
         self._require = require
         self._wait = wait
         self._naming = Naming(separator, name_length)
@@ -268,6 +274,8 @@ class ClientGroup:
 
         Raises nothing of a member's own: that is in ``failures``, also of those not connected.
         """
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         answers: dict[str, list[Tool] | Exception] = {name: [] for name in self._members}
 
         async def ask(member: Member) -> None:

@@ -13,6 +13,7 @@ import attrs
 from ..runtime.models.base import JSONValue
 from ..runtime.models.converter import ModelError, structure
 from ..runtime.models.notifications import LoggingMessageNotificationParams
+from .checks import check_function
 
 __all__ = ["LogMessage", "OnLog", "log_reader"]
 
@@ -38,7 +39,8 @@ OnLog: TypeAlias = Callable[[LogMessage], None]
 def log_reader(on_log: OnLog) -> Callable[[dict[str, Any]], str | None]:
     """What a connection does with a log message: call ``on_log``, at once, in the task that reads.
     What that raises is logged, and hurts nobody. Nothing is awaited, so that no callback keeps the
-    connection from being read. Raises ``TypeError`` for an async function."""
+    connection from being read. Raises ``TypeError`` for what is no function or an async one."""
+    check_function("on_log", on_log)
     if any(inspect.iscoroutinefunction(one) for one in (on_log, type(on_log).__call__)):
         raise TypeError("on_log is a plain function: the connection reads on when it returns")
 

@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 
 from ..runtime.models.tools import Tool
+from .checks import check_text
 
 __all__ = ["NAME_LENGTH", "GroupTools", "LeftOut", "Naming"]
 
@@ -56,13 +57,17 @@ class Naming:
     """The rule of one group. Raises ``ValueError`` for a separator that no name could have."""
 
     def __init__(self, separator: str, length: int) -> None:
+        check_text("separator", separator)
+        if isinstance(length, bool) or not isinstance(length, int):
+            raise TypeError(f"name_length is a whole number, not {length!r:.80}")
         if not _NAME.fullmatch(separator):
             raise ValueError(f"separator is made of A-Z a-z 0-9 _ - . and {separator!r} is not")
         self.separator = separator
         self._length = length
 
     def check(self, name: str) -> str:
-        """A member's name. Raises ``ValueError`` for one that is none."""
+        """A member's name. Raises ``ValueError`` or ``TypeError`` for one that is none."""
+        check_text("a member's name", name)
         if not _NAME.fullmatch(name) or len(name) + len(self.separator) >= self._length:
             raise ValueError(
                 f"a member's name is of A-Z a-z 0-9 _ - . and short enough to come before a "
@@ -76,7 +81,8 @@ class Naming:
         return name
 
     def split(self, name: str) -> tuple[str, str | None]:
-        """The member and its tool; no tool, if there is no separator."""
+        """The member and its tool; no tool, if there is no separator. Raises ``TypeError``."""
+        check_text("the name of a tool", name)
         member, separator, tool = name.partition(self.separator)
         return member, tool if separator else None
 

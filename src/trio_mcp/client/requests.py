@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import trio
 
 from ..runtime.call import Call
+from ..runtime.errors import ConnectionLost
 from ..runtime.journal import printable
 from ..runtime.limits import Limits
-from ..runtime.models.base import META_IDEMPOTENCY_KEY
 from ..runtime.server_errors import InvalidParams
-from ..runtime.tracing import GuardedTracing, TraceContext, TracedRequest, trace_id_of
+from ..runtime.tracing import GuardedTracing, TracedRequest, trace_id_of
 from ..transports.calling import CallConnection
 from .calls import OnProgress, PendingCall, Timeouts, read_result
+from .checks import check_function, check_text
 from .eras.base import ClientEra
 from .known_tools import KnownTools
 from .response_cache import CacheKey, ResponseCache
-from .retries import Retry, finish_with_retries
+from .retries import Repeats, Retry, check_retry
+from .wanted import Wanted, wanted_tool
 
 __all__ = ["Requests"]
 
@@ -61,74 +64,72 @@ class Requests:
         self._meta = era.meta
         self._answers = era.answers
 
+    # Calls, and what becomes of them --------------------------------------------------------------
+
     def _open_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        timeouts: Timeouts,
-        trace: TraceContext | None = None,
-        idempotency_key: str | None = None,
-        earlier: PendingCall | None = None,
+        self, name: str, arguments: Mapping[str, Any] | None, timeouts: Timeouts
     ) -> PendingCall:
-        params: dict[str, Any] = {"name": name, "arguments": arguments or {}}
-        meta = None if idempotency_key is None else _key_meta(idempotency_key)
-        return self._start("tools/call", params, name, timeouts, trace, meta, earlier)
+        return self._start(wanted_tool(name, arguments), timeouts)
 
     def _start(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        target: str,
-        timeouts: Timeouts,
-        trace: TraceContext | None,
-        meta: Mapping[str, Any] | None,
-        earlier: PendingCall | None = None,
+        self, wanted: Wanted, timeouts: Timeouts, retry: Retry | None = None, reads: bool = False
     ) -> PendingCall:
-        """A call that may take several rounds, or its next attempt."""
-        call = self._open(method, params, target, trace, meta)
-        return PendingCall(self._connection, call, timeouts, self._limits, self._answers, earlier)
+        """Make a call; with ``retry``, whoever waits for it has it made again. Never waits."""
+        connection = self._connection
+        repeats = None
+        if retry is not None:
+            repeats = Repeats(retry, reads, partial(self._send, wanted))
+        failure = None
+        try:
+            call = self._send(wanted)
+        except ConnectionLost as error:
+            if repeats is None:
+                raise
+            failure = error  # of the first attempt
+            call = connection.reserve(wanted.method, wanted.target)
+        answers = self._answers if wanted.rounds else None
+        pending = PendingCall(connection, call, timeouts, self._limits, answers, repeats)
+        if failure is not None:
+            call.lost(failure)
+        return pending
 
     async def _finish(
         self,
-        start: Callable[[PendingCall | None], PendingCall],
+        wanted: Wanted,
+        timeouts: Timeouts,
         on_progress: OnProgress | None,
         retry: Retry | None,
         reads: bool,
     ) -> dict[str, Any]:
         """The result of a call, in one attempt or, where it is safe, in several."""
-        retry = self._retry if retry is None else retry
-        if retry is None:
-            return await start(None).finish(on_progress)
-        return await finish_with_retries(start, on_progress, retry, reads, self._connection)
+        policy = self._policy(retry, on_progress)
+        return await self._start(wanted, timeouts, policy, reads).finish(on_progress)
+
+    def _policy(self, retry: Retry | None, on_progress: OnProgress | None) -> Retry | None:
+        """The call's, or else the client's. Raises ``TypeError`` for options that are none."""
+        check_retry(retry)
+        if on_progress is not None:
+            check_function("on_progress", on_progress)
+        return self._retry if retry is None else retry
 
     async def _ask(
         self,
-        method: str,
-        params: Mapping[str, Any],
+        wanted: Wanted,
         model: type[M],
         timeouts: Timeouts,
         on_progress: OnProgress | None = None,
-        trace: TraceContext | None = None,
         retry: Retry | None = None,
     ) -> M:
-        """A call that takes one round and only reads."""
-
-        def start(earlier: PendingCall | None) -> PendingCall:
-            call = self._open(method, params, None, trace)
-            return PendingCall(self._connection, call, timeouts, self._limits, None, earlier)
-
-        return read_result(model, await self._finish(start, on_progress, retry, True), method)
+        """A call that only reads."""
+        data = await self._finish(wanted, timeouts, on_progress, retry, reads=True)
+        return read_result(model, data, wanted.method)
 
     async def _page(self, method: str, cursor: str | None, model: type[C]) -> C:
-        params = {} if cursor is None else {"cursor": cursor}
-
-        def start(earlier: PendingCall | None) -> PendingCall:
-            call = self._open(method, params)
-            connection, limits = self._connection, self._limits
-            return PendingCall(connection, call, self._timeouts, limits, None, earlier)
-
+        if cursor is not None:
+            check_text("a cursor", cursor)
+        wanted = Wanted(method, {} if cursor is None else {"cursor": cursor})
         try:
-            return await self._read((method, cursor), start, model, None, None)
+            return await self._read((method, cursor), wanted, model, self._timeouts)
         except InvalidParams:
             if cursor is not None and self._cache is not None:
                 self._cache.forget(method)  # what has led to a cursor that is none
@@ -137,65 +138,57 @@ class Requests:
     async def _read(
         self,
         key: CacheKey,
-        start: Callable[[PendingCall | None], PendingCall],
+        wanted: Wanted,
         model: type[C],
-        on_progress: OnProgress | None,
-        retry: Retry | None,
+        timeouts: Timeouts,
+        on_progress: OnProgress | None = None,
+        retry: Retry | None = None,
     ) -> C:
         """An answer that may be kept, or one that was."""
-        cache, method = self._cache, key[0]
+        cache, method = self._cache, wanted.method
         if cache is None:
-            data = await self._finish(start, on_progress, retry, reads=True)
-            return read_result(model, data, method)
+            return await self._ask(wanted, model, timeouts, on_progress, retry)
+        policy = self._policy(retry, on_progress)
         kept = cache.get(key)
         if kept is not None:
             await trio.lowlevel.checkpoint()
             return read_result(model, kept, method)
         asked_at = cache.moment(method)
-        attempts: list[PendingCall] = []
-
-        def noted(earlier: PendingCall | None) -> PendingCall:
-            attempts[:] = [start(earlier)]
-            return attempts[0]
-
-        data = await self._finish(noted, on_progress, retry, reads=True)
+        pending = self._start(wanted, timeouts, policy, reads=True)
+        data = await pending.finish(on_progress)
         result = read_result(model, data, method)
-        if attempts[0].rounds == 0:
+        if pending.rounds == 0:
             cache.put(key, data, result.ttl_ms, asked_at)
         return result
 
-    def _open(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        target: str | None = None,
-        trace: TraceContext | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> Call:
-        """``meta`` goes with this request, besides what goes with every one."""
-        all_meta = self._meta if meta is None else {**self._meta, **meta}
-        if self._tracing is None and trace is None:
-            return self._connection.open(method, {**params, "_meta": all_meta}, target)
-        return self._open_traced(method, params, target, trace, all_meta)
+    # Requests -------------------------------------------------------------------------------------
 
-    def _open_traced(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        target: str | None,
-        trace: TraceContext | None,
-        meta: Mapping[str, Any],
-    ) -> Call:
+    def _open(self, method: str, params: Mapping[str, Any]) -> Call:
+        return self._send(Wanted(method, params))
+
+    def _send(self, wanted: Wanted, reserved: Call | None = None) -> Call:
+        """A request that goes out, as the call that was reserved for it, if one was."""
+        meta = self._meta if wanted.meta is None else {**self._meta, **wanted.meta}
+        if self._tracing is None and wanted.trace is None:
+            return self._put(wanted, {**wanted.params, "_meta": meta}, reserved)
+        return self._send_traced(wanted, meta, reserved)
+
+    def _put(self, wanted: Wanted, params: Mapping[str, Any], reserved: Call | None) -> Call:
+        if reserved is None:
+            return self._connection.open(wanted.method, params, wanted.target)
+        self._connection.send(reserved, params)
+        return reserved
+
+    def _send_traced(self, wanted: Wanted, meta: Mapping[str, Any], reserved: Call | None) -> Call:
         """The same, with ``_meta`` saying which trace the call belongs to."""
         span = None
         if self._tracing is not None:
-            span = self._tracing.call(self._traced(method, target, trace))
+            span = self._tracing.call(self._traced(wanted))
         told = span.meta() if span is not None else {}
-        if not told and trace is not None:
-            told = trace.as_meta()
-        params = {**params, "_meta": {**told, **meta}}
+        if not told and wanted.trace is not None:
+            told = wanted.trace.as_meta()
         try:
-            call = self._connection.open(method, params, target)
+            call = self._put(wanted, {**wanted.params, "_meta": {**told, **meta}}, reserved)
         except Exception as error:
             if span is not None:
                 span.end(None, type(error).__name__)
@@ -204,20 +197,14 @@ class Requests:
         call.trace_id = (span and span.trace_id) or trace_id_of(told)
         return call
 
-    def _traced(self, method: str, target: str | None, trace: TraceContext | None) -> TracedRequest:
-        clip = self._limits.text_length
+    def _traced(self, wanted: Wanted) -> TracedRequest:
+        clip, target = self._limits.text_length, wanted.target
         return TracedRequest(
-            method=method,
+            method=wanted.method,
             target=printable(target[:clip]) if target is not None else None,
             request_id=None,
             connection=self._connection.label,
             protocol_version=self._era.version,
             meta={},
-            trace=trace,
+            trace=wanted.trace,
         )
-
-
-def _key_meta(key: str) -> dict[str, str]:
-    if not isinstance(key, str) or not key:
-        raise ValueError(f"idempotency_key is a text that is not empty, not {key!r}")
-    return {META_IDEMPOTENCY_KEY: key}

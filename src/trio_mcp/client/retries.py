@@ -12,14 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-import trio
 
+from ..runtime.call import Call
 from ..runtime.errors import ConnectionLost, ServerError
 from ..runtime.server_errors import Overloaded, ShuttingDown, safe_to_repeat
 from ..transports.calling import CallConnection
-from .calls import OnProgress, PendingCall
 
-__all__ = ["Retry", "finish_with_retries"]
+__all__ = ["Repeats", "Retry", "check_retry"]
 
 
 def _attempts(_: Retry, attribute: attrs.Attribute[int], value: int) -> None:
@@ -44,11 +43,11 @@ class Retry:
     A call is made again only if it is known that the server has not begun with it, or if it only
     reads: a list, a resource, a prompt, a completion, discovery; or a tool that a server which is
     ``trusted`` calls read-only or idempotent. Never after a timeout, and never once the server has
-    asked for input.
+    asked for input. In its pauses it is a call in flight, which can be cancelled.
 
     :param attempts: most attempts, the first one included; 1 for none but that.
-    :param timeout: no further attempt is made later than that after the call has begun. The call's
-        ``max_timeout`` holds for all attempts together, with the pauses.
+    :param timeout: no further attempt is planned for later than that after the call has begun. The
+        call's ``max_timeout`` holds for all attempts together, with the pauses.
     :param wait_initial, wait_max, wait_exp_base, wait_jitter: the pause after the ``n``-th attempt
         is ``wait_initial * wait_exp_base ** (n - 1)``, plus a random part of ``wait_jitter``, at
         most ``wait_max``. If the server names a pause, it is at least that long; one longer than
@@ -86,42 +85,31 @@ class Retry:
         return min(self.wait_max, grown + random.uniform(0, self.wait_jitter))
 
 
-async def finish_with_retries(
-    start: Callable[[PendingCall | None], PendingCall],
-    on_progress: OnProgress | None,
-    retry: Retry,
-    reads: bool,
-    connection: CallConnection,
-) -> dict[str, Any]:
-    """The result of a call, in several attempts. Raises what the last one did.
+def check_retry(retry: Any) -> None:
+    """Raises ``TypeError`` for what is neither a policy nor ``None``."""
+    if retry is not None and not isinstance(retry, Retry):
+        raise TypeError(f"retry= takes a Retry, such as Retry(attempts=3), not {retry!r:.80}")
 
-    :param start: makes an attempt; it is given the one before.
+
+@attrs.frozen
+class Repeats:
+    """How one call is made again.
+
+    :param reads: whether it does no harm if it is made twice.
+    :param send: sends the next attempt, which has been reserved. Never waits.
     """
-    pending = start(None)
-    while True:
-        restarts = connection.restarts
-        try:
-            return await pending.finish(on_progress)
-        except (ConnectionLost, ServerError) as error:
-            attempt = pending.call.attempt
-            pause = retry.pause_after(error, attempt, reads) if pending.rounds == 0 else None
-            if (
-                pause is None
-                or connection.gone
-                or _was_lost_with_all(error, connection, restarts)
-                or trio.current_time() + pause >= pending.last_start(retry.timeout)
-            ):
-                if attempt > 1:
-                    error.add_note(f"This was attempt {attempt}")
-                raise
-        await trio.sleep(pause)
-        pending = start(pending)
 
+    retry: Retry
+    reads: bool
+    send: Callable[[Call], Call]
 
-def _was_lost_with_all(
-    error: ConnectionLost | ServerError, connection: CallConnection, restarts: int
-) -> bool:
-    """Whether a call was sent, and a connection that all calls share was lost then: it may be what
-    ended the server, and would end the next one too."""
-    lost = isinstance(error, ConnectionLost) and error.sent
-    return lost and (connection.restarting or connection.restarts != restarts)
+    def pause_after(
+        self, error: Exception, attempt: int, connection: CallConnection
+    ) -> float | None:
+        """Seconds to wait after an attempt that has just failed; ``None`` if there is to be no
+        other."""
+        if not isinstance(error, (ConnectionLost, ServerError)):
+            return None
+        if isinstance(error, ConnectionLost) and error.sent and connection.restarting:
+            return None  # it may be what ended the server, and would end the next one too
+        return self.retry.pause_after(error, attempt, self.reads)

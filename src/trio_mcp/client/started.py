@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..runtime.models.prompts import GetPromptResult
 from ..runtime.models.resources import ReadResourceResult
-from .calls import StartedCall
 from .client import Client
+from .handles import StartedCall
+from .wanted import Wanted, wanted_prompt, wanted_resource
 
 __all__ = ["start_prompt", "start_read"]
 
@@ -26,10 +27,8 @@ async def start_read(
 ) -> AsyncGenerator[StartedCall[ReadResourceResult], None]:
     """Start to read a resource: ``async with start_read(client, uri) as call``. Entering waits for
     nothing; leaving the block cancels the call if it runs, and does not wait. Times in seconds."""
-    params = {"uri": uri}
-    async with _started(
-        client, "resources/read", params, uri, ReadResourceResult, timeout, max_timeout
-    ) as call:
+    wanted = wanted_resource(uri)
+    async with _started(client, wanted, ReadResourceResult, timeout, max_timeout) as call:
         yield call
 
 
@@ -43,25 +42,20 @@ async def start_prompt(
     max_timeout: float | None = None,
 ) -> AsyncGenerator[StartedCall[GetPromptResult], None]:
     """Start to get a prompt, as :func:`start_read`."""
-    params = {"name": name, "arguments": arguments}
-    async with _started(
-        client, "prompts/get", params, name, GetPromptResult, timeout, max_timeout
-    ) as call:
+    wanted = wanted_prompt(name, arguments)
+    async with _started(client, wanted, GetPromptResult, timeout, max_timeout) as call:
         yield call
 
 
 @asynccontextmanager
 async def _started(
     client: Client,
-    method: str,
-    params: Mapping[str, Any],
-    target: str,
+    wanted: Wanted,
     model: type[M],
     timeout: float | None,
     max_timeout: float | None,
 ) -> AsyncGenerator[StartedCall[M], None]:
-    timeouts = client._timeouts.but(timeout, max_timeout)
-    pending = client._start(method, params, target, timeouts, None, None)
+    pending = client._start(wanted, client._timeouts.but(timeout, max_timeout))
     try:
         yield StartedCall(pending, model)
     finally:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..cli.interrupts import Interrupts
 from ..client import Client
-from ..client.calls import ToolCall
+from ..client.handles import ToolCall
 from ..runtime.errors import CallTimeout, ServerError
 from ..runtime.lifecycle import State
 from ..runtime.limits import Limits
