@@ -371,6 +371,7 @@ class HttpClientConnection(Unasked):
             message = parse(event, self._limits.id_length)
         except ProtocolError as error:
             self._violation(f"an event that is no message: {error.message}")
+            self._on_malformed(error, event)
             return
         if isinstance(message, Response):
             if is_answer_to(call.id, message):

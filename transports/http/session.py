@@ -72,6 +72,16 @@ class HttpSessionConnection(HttpClientConnection):
         self._settled = trio.Event()
         self._grace = trio.CancelScope()
 
+    @property
+    def why_lost(self) -> str | None:
+        """A session is shared by all calls, and can be lost."""
+        return self._over
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client was closed, or the session has ended."""
+        return self._closed or self._over is not None
+
     # Life of the session --------------------------------------------------------------------------
 
     async def begin(self, frame: bytes) -> None:
@@ -417,6 +427,7 @@ class HttpSessionConnection(HttpClientConnection):
             message = parse(event, self._limits.id_length)
         except ProtocolError as error:
             self._violation(f"an event that is no message: {error.message}")
+            self._on_malformed(error, event)
             return
         if isinstance(message, Request):
             self._on_request(message, None)

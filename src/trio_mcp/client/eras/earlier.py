@@ -22,7 +22,7 @@ from ...runtime.models.converter import unstructure
 from ...runtime.models.discovery import DiscoverResult
 from ...runtime.models.initialization import InitializeResult
 from ...runtime.models.subscriptions import SubscriptionFilter
-from ...transports.calling import CallConnection, OnLog, SessionConnection
+from ...transports.calling import CallConnection, OnLog, SessionConnection, encode_call
 from ..answers import Answers
 from ..calls import PendingCall, Timeouts, read_result
 from .base import Open
@@ -32,6 +32,8 @@ __all__ = ["Earlier"]
 
 logger = logging.getLogger("trio_mcp.client")
 
+_LONGEST_ID: Final = 10**18
+"""Longer, in digits, than the id of any request."""
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _UPDATED: Final = "notifications/resources/updated"
 _LISTS: Final = (
@@ -123,6 +125,8 @@ class Earlier:
 
     def listen(self, open_call: Open, wanted: SubscriptionFilter) -> Call:
         """A call that is never sent: it stands for what the session tells, and ends with it."""
+        for uri in wanted.resource_subscriptions or ():  # what cannot be sent is told at once
+            encode_call(_LONGEST_ID, "resources/subscribe", {"uri": uri}, self._limits)
         call = self.connection.reserve("subscriptions/listen")
         self._nursery.start_soon(self._subscription, call, wanted)
         return call
@@ -203,6 +207,9 @@ class Earlier:
 
     def on_request(self, request: Request, call: Call | None) -> str | None:
         return self._questions.asked(request, call)
+
+    def on_malformed(self, refusal: bytes) -> None:
+        self.connection.say(refusal)
 
     def on_notification(self, method: str, params: dict[str, Any]) -> str | None:
         if method == "notifications/message":
