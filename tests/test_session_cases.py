@@ -452,6 +452,66 @@ async def test_however_a_server_takes_the_end_of_a_session_leaving_is_silent(
     assert caplog.text == ""
 
 
+async def test_a_full_pool_holds_up_neither_answers_nor_cancellations() -> None:
+    """Each call has a connection of the pool; what is said about it must not need another one."""
+
+    async def script(request: HttpRequest) -> bool:
+        if request.verb == "GET":
+            await request.begin_events()
+            await request.closed_by_client()
+        elif request.body.get("method") == "tools/call":
+            call_id = request.body["id"]
+            await request.begin_events()
+            params = {"message": "x", "requestedSchema": FORM}
+            asked = {"jsonrpc": "2.0", "id": call_id, "method": "elicitation/create"}
+            await request.event({**asked, "params": params})
+            if request.body["params"]["name"] == "hold":
+                await request.closed_by_client()
+            else:
+                await server.until(lambda: call_id in [a["id"] for a in server.answers()])
+                await request.event(answer_to(call_id))
+                await request.end_events()
+        else:
+            return False
+        return True
+
+    limits = Limits(http_pool=3, stall=60)
+    async with http_session(script) as server:
+        async with connect(
+            server.address, limits=limits, on_elicit=lambda q: q.decline()
+        ) as client:
+            await server.until(lambda: "GET" in server.verbs())
+            with trio.fail_after(5):
+                async with trio.open_nursery() as nursery:
+                    for _ in range(3):
+                        nursery.start_soon(client.call_tool, "x")
+                async with trio.open_nursery() as nursery:
+                    for _ in range(3):
+                        nursery.start_soon(client.call_tool, "hold")
+                    await server.until(lambda: len(server.answers()) == 6)
+                    nursery.cancel_scope.cancel()
+                await server.until(lambda: client.calls() == ())
+        assert len(server.sent("notifications/cancelled")) == 3
+
+
+async def test_invariant_4_a_server_that_answers_no_delete_leaves_no_descriptor() -> None:
+    async def script(request: HttpRequest) -> bool:
+        if request.verb == "DELETE":
+            await request.closed_by_client()
+            return True
+        return False
+
+    async with http_session(script, usual) as server:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            async with connect(server.address, limits=Limits(exit_wait=0.1)) as client:
+                async with trio.open_nursery() as nursery:
+                    for _ in range(5):
+                        nursery.start_soon(client.call_tool, "x")
+        await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+        assert server.verbs().count("DELETE") == 3
+
+
 # Lists, and what is kept --------------------------------------------------------------------------
 
 

@@ -127,12 +127,18 @@ class HttpClientConnection(Unasked):
                 while self._posts:
                     await self._post_ended.wait()
                 await self._last_words()
-                await self._http.aclose()
         finally:
             self._life.cancel("the client was closed")
+            bound = trio.current_time() + self._limits.exit_wait
+            with trio.CancelScope(shield=True, deadline=bound):  # which needs no server
+                await self._hang_up()
 
     async def _last_words(self) -> None:
         """Nothing here: there is no session to end."""
+
+    async def _hang_up(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
 
     def abort(self) -> None:
         """No grace: nothing here is owed any, a stream that is closed is told in the closing."""
