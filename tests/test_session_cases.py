@@ -562,6 +562,27 @@ async def test_a_uri_that_cannot_be_sent_is_its_listeners_error(uri: str) -> Non
             assert (await anext(changes)).uri == "x://a"
 
 
+async def test_invariant_9_a_uri_that_is_too_long_is_not_kept_while_listening_begins() -> None:
+    """It comes before the server has answered the subscription."""
+    asked_for = "x://" + "y" * 50
+
+    def answer(request: dict[str, Any]) -> dict[str, Any] | bytes | None:
+        if request["method"] != "resources/subscribe":
+            return usual(request)
+        updates = [
+            {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}}
+            for uri in ("x://" + "z" * 50, asked_for)
+        ]
+        answered = {"jsonrpc": "2.0", "id": request["id"], "result": {}}
+        return b"\n".join(map(msgspec.json.encode, [*updates, answered]))
+
+    async with in_session(answer, limits=Limits(uri_length=40)) as (client, _):
+        async with client.listen(resources=[asked_for]) as changes:
+            assert (await anext(changes)).uri == asked_for
+        assert client._connection.violations == 1
+        assert "longer than uri_length=40" in str(client._connection.last_violation)
+
+
 # Leaks --------------------------------------------------------------------------------------------
 
 

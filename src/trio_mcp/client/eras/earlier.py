@@ -25,6 +25,7 @@ from ...runtime.models.subscriptions import SubscriptionFilter
 from ...transports.calling import CallConnection, OnLog, SessionConnection, encode_call
 from ..answers import Answers
 from ..calls import PendingCall, Timeouts, read_result
+from ..subscriptions import is_too_long
 from .base import Open
 from .questions import Questions
 
@@ -138,8 +139,9 @@ class Earlier:
             if call.state is State.RUNNING:
                 declared = self._declared(wanted)
                 # Before the first answer: an update may come right after it.
-                listener = self._listening[call] = _Listener(call, self._limits.changes_backlog)
-                await self._subscribe(declared.resource_subscriptions or [], uris, call)
+                wanted_uris = declared.resource_subscriptions or []
+                listener = self._listening[call] = _Listener(call, wanted_uris, self._limits)
+                await self._subscribe(wanted_uris, uris, call)
                 declared.resource_subscriptions = [*uris] or None
                 if call.state is State.RUNNING:
                     listener.acknowledge(declared)
@@ -247,9 +249,10 @@ class Earlier:
 class _Listener:
     """Who hears of changes. What comes before the listening is agreed on waits for that."""
 
-    def __init__(self, call: Call, backlog: int) -> None:
+    def __init__(self, call: Call, wanted: list[str], limits: Limits) -> None:
         self._call = call
-        self._backlog = backlog
+        self._wanted = wanted
+        self._limits = limits
         self._agreed: SubscriptionFilter | None = None
         self._early: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -280,8 +283,11 @@ class _Listener:
     def tell(self, method: str, params: dict[str, Any]) -> str | None:
         """What is wrong with it, if anything is."""
         if self._agreed is None:
-            if len(self._early) < self._backlog:
-                self._early[method, str(params.get("uri"))] = params
+            uri = str(params.get("uri"))
+            if is_too_long(uri, self._wanted, self._limits):
+                return f"{method} of a URI longer than uri_length={self._limits.uri_length}"
+            if len(self._early) < self._limits.changes_backlog:
+                self._early[method, uri] = {"uri": params["uri"]} if "uri" in params else {}
             return None
         listener = self._call.listener
         return None if listener is None else listener(method, params)
