@@ -18,6 +18,7 @@ import pytest
 import trio
 import trio.testing
 from tests.peers.raw import until
+from tests.peers.scripted import DISCOVERED
 from tests.peers.sessions import HttpRequest, SessionScript, http_session, in_session
 
 from trio_mcp import (
@@ -30,6 +31,7 @@ from trio_mcp import (
     Limits,
     MemberState,
     ProtocolViolation,
+    Restart,
     Retry,
     ServerError,
     State,
@@ -349,6 +351,44 @@ async def test_a_killed_server_fails_fifty_calls_of_a_session_at_once() -> None:
         with pytest.raises(ConnectionLost) as never:
             await client.call_tool("x")
         assert not never.value.sent
+
+
+async def test_a_session_ends_with_its_server_although_others_are_restarted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    command = [sys.executable, "-c", HOLDING % _INITIALIZED]
+    async with connect(command, restart=Restart(backoff=0.01)) as client:
+        assert "restart= does nothing here" in caplog.text
+        process = client._connection.process
+        assert process is not None
+        pid = process._process.pid
+        losses = await lose_all(client, 50, lambda: os.kill(pid, signal.SIGKILL))
+        assert {loss.exit_status for loss in losses} == {-signal.SIGKILL}
+        with pytest.raises(ConnectionLost) as never:
+            await client.call_tool("x")
+        assert not never.value.sent
+        assert client.restarts == 0
+
+
+async def test_a_late_answer_to_discovery_is_recorded_and_changes_nothing() -> None:
+    asked: list[int] = []
+
+    def answer(request: dict[str, Any]) -> dict[str, Any] | bytes | None:
+        if request["method"] == "server/discover":
+            asked.append(request["id"])
+            return b""
+        return usual(request)
+
+    async with in_session(answer, limits=Limits(probe=0.05)) as (client, script):
+        await script.until(lambda: script.sent("notifications/cancelled"))
+        await until(lambda: client._connection.calls == ())
+        await script.say({"jsonrpc": "2.0", "id": asked[0], "result": DISCOVERED})
+        assert (await client.call_tool("x")).text == "done"
+        assert client.protocol_version == "2025-11-25"
+        assert (client.journal.late, client._connection.violations) == (1, 0)
+        await script.say({"jsonrpc": "2.0", "id": asked[0], "result": DISCOVERED})
+        assert (await client.call_tool("x")).text == "done"
+        assert (client.journal.late, client._connection.violations) == (1, 1)
 
 
 async def test_over_http_a_server_that_is_gone_fails_fifty_calls_of_a_session() -> None:
