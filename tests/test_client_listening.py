@@ -128,6 +128,21 @@ async def test_what_waits_is_bounded(autojump_clock: trio.testing.MockClock) -> 
             assert changes.dropped == 7
 
 
+async def test_invariant_9_a_uri_that_is_too_long_is_kept_only_if_it_was_asked_for(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    asked_for = "shop://" + "x" * 50
+    async with scripted(acknowledging(), limits=Limits(uri_length=40)) as (client, script):
+        async with client.listen(resources=["shop://", asked_for]) as changes:
+            (listen,) = listens(script)
+            for uri in ("shop://" + "y" * 50, asked_for, "shop://" + "z" * 33):
+                await script.say(note(listen, UPDATED, uri=uri))
+            await script.say(result_of(listen))
+            uris = [change.uri for change in await rest_of(changes)]
+            assert uris == [asked_for, "shop://" + "z" * 33]
+            assert "longer than uri_length=40" in str(client._connection.last_violation)
+
+
 async def test_a_server_may_agree_to_less(autojump_clock: trio.testing.MockClock) -> None:
     agreed = {"toolsListChanged": True, "resourceSubscriptions": ["b"]}
     async with scripted(acknowledging(agreed)) as (client, script):

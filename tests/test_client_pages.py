@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ from tests.peers.raw import until
 from tests.peers.scripted import DISCOVERED, Answer, Error, scripted
 
 from trio_mcp import CallTimeout, Client, Limits, ProtocolViolation, ServerError, State, TextContent
+from trio_mcp.client.pages import Pages
+from trio_mcp.runtime.models.tools import ListToolsResult, Tool
 
 TEXT: dict[str, Any] = {"type": "text", "text": "hello"}
 
@@ -121,6 +124,25 @@ async def test_endless_pages_stop_at_the_limit(autojump_clock: trio.testing.Mock
             await collect(client, found)
         assert found == ["another"] * 3
         assert len(script.sent("tools/list")) == 3
+
+
+async def test_invariant_9_what_is_remembered_of_cursors_does_not_depend_on_their_length() -> None:
+    length = 1_000_000
+
+    async def ask(cursor: str | None) -> ListToolsResult:
+        number = 0 if cursor is None else int(cursor[:2])
+        following = f"{number + 1:02}" + "x" * length if number < 30 else None
+        await trio.lowlevel.checkpoint()
+        return ListToolsResult([Tool(f"t{number}", {})], next_cursor=following)
+
+    pages = Pages("tools/list", ask, lambda page: page.tools, lambda tool: tool.name, Limits())
+    tracemalloc.start()
+    try:
+        assert len([tool async for tool in pages]) == 31
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 3 * length
 
 
 async def test_as_many_pages_as_the_limit_are_fine(autojump_clock: trio.testing.MockClock) -> None:

@@ -1,14 +1,12 @@
-"""Our client with servers of earlier revisions that nobody here wrote: the reference servers of the
-protocol's authors, on the TypeScript SDK, and the official Python SDK's, over its older handshake.
+"""Our client with the reference servers of the protocol's authors, which are of earlier revisions.
 
-Node.js runs the former, and npm gets them, once for all tests of this file.
+Node.js runs them, and npm gets them. What of each is seen, and over which wire, has a table in
+`docs/earlier-revisions.md`, as for the servers of `test_sdk_servers.py`.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -17,19 +15,20 @@ from typing import Any, TypeAlias
 import pytest
 import trio
 import trio.lowlevel
-from tests.peers import reference_servers
 from tests.peers.raw import until
 from tests.peers.reference_servers import ReferenceServers
 
 from trio_mcp import (
     CallCancelled,
     CallTimeout,
+    Change,
     Client,
     CreateMessageRequestParams,
     CreateMessageResult,
     Elicitation,
     ElicitResult,
     LogMessage,
+    ProgressUpdate,
     Root,
     ServerError,
     State,
@@ -37,17 +36,7 @@ from trio_mcp import (
     connect,
 )
 
-PEERS = Path(__file__).parent / "peers"
 Connect: TypeAlias = Callable[..., AbstractAsyncContextManager[Client]]
-
-
-@pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> ReferenceServers:
-    """The servers, installed for this session, outside of the repository."""
-    missing = [program for program in ("node", "npm") if shutil.which(program) is None]
-    if missing:
-        pytest.skip(f"the reference servers need {' and '.join(missing)}, not found on PATH")
-    return reference_servers.install(tmp_path_factory.mktemp("npm-servers"))
 
 
 @pytest.fixture(params=["stdio", "http"])
@@ -207,6 +196,7 @@ async def test_the_filesystem_server_gets_its_directories_from_our_roots(
             assert (await client.call_tool("read_text_file", {"path": path})).text == "hello"
             written = {"path": str(folder / "new.txt"), "content": "x"}
             assert not (await client.call_tool("write_file", written)).is_error
+            await what_a_quick_server_can(client, "list_allowed_directories")
             assert (await client.call_tool("read_text_file", {"path": "/etc/passwd"})).is_error
     assert (folder / "new.txt").read_text() == "x"
 
@@ -219,41 +209,29 @@ async def test_the_memory_server_remembers(servers: ReferenceServers, tmp_path: 
             await client.call_tool("create_entities", {"entities": [entity]})
         async with connect(servers.command("memory"), env=env) as client:
             found = await client.call_tool("search_nodes", {"query": "program"})
+            graph = "memory://knowledge-graph"
+            async with client.listen(resources=[graph]) as changes:
+                other = {**entity, "name": "Charles"}
+                await client.call_tool("create_entities", {"entities": [other]})
+                assert await anext(changes) == Change("resource", graph)
+            await what_a_quick_server_can(client, "read_graph")
     assert found.structured_content["entities"] == [entity]
 
 
-# The Python SDK -----------------------------------------------------------------------------------
-
-
-async def test_the_official_python_server_speaks_its_older_handshake(tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-    env = {**os.environ, "PEER_LOG": str(notes)}
-    server = [sys.executable, str(PEERS / "official_server.py")]
-    command = [sys.executable, str(PEERS / "without_discovery.py"), *server]
-    seen: list[float] = []
-    with trio.fail_after(30):
-        async with connect(command, env=env) as client:
-            assert client.protocol_version == "2025-11-25"
-            assert client.server_info is not None
-            assert client.server_info.name == "official-peer"
-            assert [tool.name async for tool in client.tools()] == [
-                *("echo", "add", "sleep", "tick", "boom")
-            ]
-            added = await client.call_tool("add", {"a": 2**53, "b": 1})
-            assert added.structured_content == {"result": 2**53 + 1}
-            await client.call_tool(
-                "tick",
-                {"n": 3, "dt": 0.01},
-                on_progress=lambda update: seen.append(update.progress),
-            )
-            assert seen == [1, 2, 3]
-            assert (await client.call_tool("boom")).is_error
-            async with client.start_tool("sleep", {"seconds": 60}) as call:
-                await until(lambda: "started" in _text(notes), timeout=10)
-                call.cancel("enough")
-                await until(lambda: "released" in _text(notes), timeout=10)
-            assert (await client.call_tool("echo", {"text": "x"})).text == "x"
-
-
-def _text(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
+async def what_a_quick_server_can(client: Client, quick: str) -> None:
+    """Both serve standard streams only. Their tools report no progress and end at once, so that a
+    cancellation comes too late to be seen; they declare a list of tools that may change, which it
+    never does."""
+    assert quick in {tool.name async for tool in client.tools()}
+    updates: list[ProgressUpdate] = []
+    assert not (await client.call_tool(quick, on_progress=updates.append)).is_error
+    assert updates == []
+    async with client.start_tool(quick) as call:
+        await until(lambda: all(status.sent for status in client.calls()))
+        call.cancel("enough")
+        await call.ended()
+    async with client.listen(tools=True, prompts=True) as changes:
+        assert changes.agreed.tools_list_changed
+        assert changes.agreed.prompts_list_changed is None
+    assert not (await client.call_tool(quick)).is_error
+    assert client._connection.violations == 0

@@ -1214,53 +1214,6 @@ def test_the_http_library_is_imported_only_for_an_address() -> None:
     assert done.stdout == "[]\n"
 
 
-OFFICIAL = """
-import socket, uvicorn
-from tests.peers.official_server import server
-
-listener = socket.socket()
-listener.bind(("127.0.0.1", 0))
-listener.listen()
-print(listener.getsockname()[1], flush=True)
-config = uvicorn.Config(server.streamable_http_app(), log_level="error")
-uvicorn.Server(config).run(sockets=[listener])
-"""
-
-
-async def test_the_official_sdks_server_over_http(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("uvicorn")
-    log = tmp_path / "notes"
-    monkeypatch.setenv("PEER_LOG", str(log))
-    process = await trio.lowlevel.open_process(
-        [sys.executable, "-c", OFFICIAL], stdout=subprocess.PIPE
-    )
-    try:
-        with trio.fail_after(30):
-            assert process.stdout is not None
-            port = int(await process.stdout.receive_some())
-            async with connect(f"http://127.0.0.1:{port}/mcp") as client:
-                names = {tool.name async for tool in client.tools()}
-                assert {"echo", "sleep", "tick"} <= names
-                assert text_of(await client.call_tool("echo", {"text": "☃"})) == "☃"
-                updates: list[float] = []
-                await client.call_tool(
-                    "tick", {"n": 3, "dt": 0.02}, on_progress=lambda u: updates.append(u.progress)
-                )
-                assert updates == [1, 2, 3]
-                boom = await client.call_tool("boom")
-                assert boom.is_error
-                async with client.start_tool("sleep", {"seconds": 60}) as call:
-                    await until(lambda: log.exists() and "started" in log.read_text())
-                    call.cancel()
-                await until(lambda: "released" in log.read_text())
-                assert client._connection.violations == 0
-    finally:
-        process.kill()
-        await process.wait()
-
-
 # Why there is no connection -----------------------------------------------------------------------
 
 

@@ -335,7 +335,7 @@ async def test_our_client_discovers_lists_and_calls(official: Shop) -> None:
         assert client.discovered.capabilities.tools is not None
 
         tools = {tool.name: tool async for tool in client.tools()}
-        assert list(tools) == ["echo", "add", "sleep", "tick", "boom"]
+        assert list(tools) == ["echo", "add", "sleep", "tick", "boom", "change"]
         assert tools["add"].input_schema["required"] == ["a", "b"]
         assert tools["add"].output_schema is not None
 

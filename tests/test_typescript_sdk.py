@@ -9,7 +9,6 @@ its half. Their server does without an option.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +18,6 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 import trio
-from tests.peers import typescript
 from tests.peers.fixture_server import Fixtures
 from tests.peers.http_log import witnessed
 from tests.peers.raw import until
@@ -50,15 +48,6 @@ MODES = pytest.mark.parametrize("mode", ["auto", PINNED], ids=["auto", "pinned"]
 TEXT = "é\u2028“\U0001f4d6”"
 REGION = msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})
 SIZE = msgspec.Meta(extra_json_schema={"x-mcp-header": "Size"})
-
-
-@pytest.fixture(scope="session")
-def sdk(tmp_path_factory: pytest.TempPathFactory) -> TypeScriptSdk:
-    """The SDK, installed for this session, outside of the repository."""
-    missing = [program for program in ("node", "npm") if shutil.which(program) is None]
-    if missing:
-        pytest.skip(f"the TypeScript SDK needs {' and '.join(missing)}, not found on PATH")
-    return typescript.install(tmp_path_factory.mktemp("typescript"))
 
 
 # Their client, our server -------------------------------------------------------------------------
@@ -381,7 +370,7 @@ async def test_our_client_discovers_lists_and_calls(theirs: TheirServer) -> None
             assert client.server_info.name == "typescript-peer"
             assert client.discovered.supported_versions == ["2026-07-28"]
             tools = {tool.name: tool async for tool in client.tools()}
-            assert list(tools) == ["echo", "add", "sleep", "tick", "boom", "buy"]
+            assert list(tools) == ["echo", "add", "sleep", "tick", "boom", "buy", "change"]
             assert tools["add"].output_schema is not None
 
             assert text_in(await client.call_tool("echo", {"text": TEXT})) == TEXT

@@ -27,6 +27,8 @@ from ..runtime.jsonrpc import (
     Request,
     RequestId,
     Response,
+    decode,
+    encode_error,
     encode_notification,
     encode_request,
     is_request_id,
@@ -203,6 +205,15 @@ class Unasked:
             self._violation("a request from the server, which this revision does not have")
         elif (wrong := self.session.on_request(request, call)) is not None:
             self._violation(wrong)
+
+    def _on_malformed(self, error: ProtocolError, frame: Frame) -> None:
+        """Something that is no message. In a session it may have been meant for a question: then
+        the server is told, instead of left to wait for an answer."""
+        session, request_id = self.session, error.request_id
+        if session is None or request_id is None or isinstance(frame, Oversize):
+            return
+        if "method" in decode(frame):  # without one it is no request, and maybe an answer
+            session.on_malformed(encode_error(request_id, error))
 
     def _on_told(self, session: Session, method: str, params: dict[str, Any]) -> None:
         if (wrong := session.on_notification(method, params)) is not None:
@@ -565,6 +576,7 @@ class ClientConnection(Unasked):
         if call is not None:
             call.broken(ProtocolViolation(f"{call.name}: {error.message}"))
         self._violation(f"something that is no message: {error.message}{_quoted(frame)}")
+        self._on_malformed(error, frame)
 
 
 def _end_of(wire: Wire) -> str:

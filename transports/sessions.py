@@ -24,6 +24,10 @@ class Session(Protocol):
         """The server asks; on the stream of ``call``, if it has one. Never waits. Returns what is
         wrong with it, if it is not even answered."""
 
+    def on_malformed(self, refusal: bytes) -> None:
+        """The server asks with something that is no request; ``refusal`` is the answer to it. Never
+        waits."""
+
     def on_notification(self, method: str, params: dict[str, Any]) -> str | None:
         """The server tells something that is no progress. Never waits. Returns what is wrong with
         it, if anything is."""

@@ -1,7 +1,8 @@
 """The reference servers of the protocol's authors, which are of earlier revisions.
 
 :func:`install` gets them from the npm registry, in the versions that ``npm_servers/package.json``
-names, into a folder that is not this repository's.
+names, into a folder that is not this repository's; and with them the TypeScript SDK 1.x, on which
+they are written, for the server of ours in ``npm_servers``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import trio
 
 __all__ = ["ReferenceServers", "install"]
 
-_PINS = Path(__file__).parent / "npm_servers" / "package.json"
+_PARTS = Path(__file__).parent / "npm_servers"
 _INSTALL = ["npm", "install", "--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund"]
 _INSTALL += ["--prefer-offline", "--no-update-notifier", "--fetch-timeout=30000"]
 _INSTALL_SECONDS = 180
@@ -33,7 +34,8 @@ def install(folder: Path) -> ReferenceServers:
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             raise FileNotFoundError(program)
-    shutil.copy(_PINS, folder)
+    for part in _PARTS.iterdir():
+        shutil.copy(part, folder)
     npm = subprocess.run(
         _INSTALL,
         cwd=folder,
@@ -59,6 +61,11 @@ class ReferenceServers:
         ``memory``."""
         script = self.folder / "node_modules" / "@modelcontextprotocol" / f"server-{name}"
         return ["node", str(script / "dist" / "index.js"), *arguments]
+
+    @property
+    def sdk_server(self) -> list[str]:
+        """The command of our server on the TypeScript SDK 1.x; ``--http`` serves HTTP."""
+        return ["node", str(self.folder / "server.mjs")]
 
     @asynccontextmanager
     async def everything(self) -> AsyncGenerator[str, None]:

@@ -131,12 +131,18 @@ class HttpClientConnection(Unasked):
                 while self._posts:
                     await self._post_ended.wait()
                 await self._last_words()
-                await self._http.aclose()
         finally:
             self._life.cancel("the client was closed")
+            bound = trio.current_time() + self._limits.exit_wait
+            with trio.CancelScope(shield=True, deadline=bound):  # which needs no server
+                await self._hang_up()
 
     async def _last_words(self) -> None:
         """Nothing here: there is no session to end."""
+
+    async def _hang_up(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
 
     def abort(self) -> None:
         """What waits fails, every stream is closed. No grace: nothing here is owed any."""
@@ -412,6 +418,7 @@ class HttpClientConnection(Unasked):
             message = parse(event, self._limits.id_length)
         except ProtocolError as error:
             self._violation(f"an event that is no message: {error.message}")
+            self._on_malformed(error, event)
             return
         if isinstance(message, Response):
             if is_answer_to(call.id, message):

@@ -7,6 +7,9 @@ may be asked for again, by the id of its last event. One more stream, asked for 
 what belongs to no call; not every server has it. The session ends with a DELETE of ours or with a
 404 of the server's; then nothing more can be said in it.
 
+What is no call has a pool of connections of its own: calls that fill theirs may be waiting for just
+that, the answer to a question or their cancellation.
+
 Specification 2025-11-25: *Transports*, "Streamable HTTP".
 """
 
@@ -18,6 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
+import attrs
 import httpx2
 import trio
 
@@ -28,6 +32,7 @@ from ...runtime.jsonrpc import Request, Response, encode_notification, parse
 from ...runtime.lifecycle import CancelSource, State
 from ...runtime.limits import Limits
 from ..sessions import Session
+from .address import http_client
 from .answer import media_type_of
 from .client import HttpClientConnection
 from .events import EventReader, EventTooLong
@@ -63,6 +68,9 @@ class HttpSessionConnection(HttpClientConnection):
         super().__init__(address, limits, journal, headers=headers, ssl_context=ssl_context)
         self.session = session
         self._talk = session
+        # One connection for the stream that belongs to no call, besides those for what is said.
+        aside = attrs.evolve(limits, http_pool=limits.session_posts + 1)
+        self._aside = http_client(self._url, aside, ssl_context)
         self._session_id: str | None = None
         self._over: str | None = None
         self._by_id: dict[int, Post] = {}
@@ -71,6 +79,16 @@ class HttpSessionConnection(HttpClientConnection):
         self._said = trio.Event()
         self._settled = trio.Event()
         self._grace = trio.CancelScope()
+
+    @property
+    def why_lost(self) -> str | None:
+        """A session is shared by all calls, and can be lost."""
+        return self._over
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client was closed, or the session has ended."""
+        return self._closed or self._over is not None
 
     # Life of the session --------------------------------------------------------------------------
 
@@ -99,11 +117,15 @@ class HttpSessionConnection(HttpClientConnection):
             if self._session_id is None or self._over is not None:
                 return
             try:
-                request = self._http.build_request("DELETE", self._url, headers=self._common())
-                response = await self._http.send(request, stream=True)
+                request = self._aside.build_request("DELETE", self._url, headers=self._common())
+                response = await self._aside.send(request, stream=True)
                 await response.aclose()  # 405: this server does not let clients end sessions
             except httpx2.HTTPError as error:
                 logger.debug("%s: the session was not ended: %s", self.label, error)
+
+    async def _hang_up(self) -> None:
+        await self._aside.aclose()
+        await super()._hang_up()
 
     def abort(self) -> None:
         super().abort()
@@ -240,10 +262,10 @@ class HttpSessionConnection(HttpClientConnection):
         """Post one message, and wait until the server has taken it. Raises nothing: whom it
         concerns sees that no answer comes."""
         try:
-            request = self._http.build_request(
+            request = self._aside.build_request(
                 "POST", self._url, content=frame, headers=self._headers_of_a_post()
             )
-            response = await self._http.send(request, stream=True)
+            response = await self._aside.send(request, stream=True)
             try:
                 await self._drain(response)
             finally:
@@ -383,9 +405,10 @@ class HttpSessionConnection(HttpClientConnection):
         headers = [*self._common(), ("accept", _EVENTS)]
         if (last_id := _header_of(reader.last_id, self._limits.id_length)) is not None:
             headers.append(("last-event-id", last_id))
+        pool = self._aside if post is None else self._http
         try:
-            request = self._http.build_request("GET", self._url, headers=headers)
-            response = await self._http.send(request, stream=True)
+            request = pool.build_request("GET", self._url, headers=headers)
+            response = await pool.send(request, stream=True)
         except httpx2.HTTPError as error:
             logger.info("%s: no stream: %s", self.label, describe_failure(error))
             return False
@@ -418,6 +441,7 @@ class HttpSessionConnection(HttpClientConnection):
             message = parse(event, self._limits.id_length)
         except ProtocolError as error:
             self._violation(f"an event that is no message: {error.message}")
+            self._on_malformed(error, event)
             return
         if isinstance(message, Request):
             self._on_request(message, None)

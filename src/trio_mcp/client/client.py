@@ -310,8 +310,7 @@ class Client(Requests):
             return PendingCall(self._connection, call, timeouts, self._limits)
 
         on_change = self._cache.changed if self._cache is not None else None
-        backlog = self._limits.changes_backlog
-        changes = Changes(ask, self._connection, wanted, backlog, on_change)
+        changes = Changes(ask, self._connection, wanted, self._limits, on_change)
         try:
             await changes.acknowledged()
             yield changes

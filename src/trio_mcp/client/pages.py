@@ -57,10 +57,10 @@ class Pages(Generic[T]):
         self._left = limits.pages
         self._entries: list[T] = []
         self._cursor: str | None = None
-        self._seen: set[str] = set()
         self._more = True
         self._begun_anew = False
-        # Hashes, not names: a server decides how long these are.
+        # Hashes, not cursors and names: a server decides how long these are.
+        self._seen: set[int] = set()
         self._delivered: set[int] = set()
 
     def __aiter__(self) -> Pages[T]:
@@ -92,10 +92,10 @@ class Pages(Generic[T]):
             return
         cursor = page.next_cursor
         if cursor is not None:
-            if cursor in self._seen:
+            if hash(cursor) in self._seen:
                 self._more = False
                 raise ProtocolViolation(f"{self._method}: the server gave the same cursor twice")
-            self._seen.add(cursor)
+            self._seen.add(hash(cursor))
         entries: list[T] = self._entries_of(page)[::-1]
         if self._begun_anew:
             entries = [entry for entry in entries if hash(self._key(entry)) not in self._delivered]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 import trio
@@ -12,6 +12,7 @@ from ..handlers.changes import Change
 from ..runtime.call import Call
 from ..runtime.errors import CallCancelled, ConnectionLost, ProtocolViolation
 from ..runtime.lifecycle import State
+from ..runtime.limits import Limits
 from ..runtime.models.converter import ModelError, structure
 from ..runtime.models.subscriptions import (
     ResourceUpdatedNotificationParams,
@@ -22,7 +23,7 @@ from ..runtime.models.subscriptions import (
 from ..transports.calling import CallConnection
 from .calls import PendingCall, read_result
 
-__all__ = ["Changes", "wanted_changes"]
+__all__ = ["Changes", "is_too_long", "wanted_changes"]
 
 _LISTEN: Final = "subscriptions/listen"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
@@ -50,6 +51,12 @@ def wanted_changes(
     )
 
 
+def is_too_long(uri: str, wanted: Collection[str] | None, limits: Limits) -> bool:
+    """Whether a URI is one that is not kept: a server decides how long it is, unless it was the
+    caller's."""
+    return len(uri) > limits.uri_length and uri not in (wanted or ())
+
+
 class Changes:
     """What has changed, change by change: ``async for change in changes``.
 
@@ -70,7 +77,7 @@ class Changes:
         ask: Callable[[], PendingCall],
         connection: CallConnection,
         wanted: SubscriptionFilter,
-        backlog: int,
+        limits: Limits,
         on_change: Callable[[Change], None] | None = None,
     ) -> None:
         """``ask`` asks the server for what is wanted."""
@@ -80,7 +87,7 @@ class Changes:
         self._ask = ask
         self._connection = connection
         self._wanted = wanted
-        self._backlog = backlog
+        self._limits = limits
         self._on_change = on_change
         self._changes: OrderedDict[Change, None] = OrderedDict()
         self._since: int | None = None  # the connection's restarts, when the server agreed
@@ -169,6 +176,10 @@ class Changes:
         agreed = self.agreed
         if method == _UPDATED:
             uri = structure(ResourceUpdatedNotificationParams, params, at="params").uri
+            if is_too_long(uri, agreed.resource_subscriptions, self._limits):
+                if self._on_change is not None:  # what is kept of answers is stale all the same
+                    self._on_change(Change("resource", uri))
+                raise ModelError(f"params.uri is longer than uri_length={self._limits.uri_length}")
             return None if agreed.resource_subscriptions is None else Change("resource", uri)
         change = _LISTS[method]
         wanted = {
@@ -182,7 +193,7 @@ class Changes:
         if self._on_change is not None:
             self._on_change(change)
         self._changes[change] = None  # where it is, if it waits already
-        while len(self._changes) > self._backlog:
+        while len(self._changes) > self._limits.changes_backlog:
             self._changes.popitem(last=False)
             self.dropped += 1
         self._pending.call.wake()

@@ -22,9 +22,10 @@ from ...runtime.models.converter import unstructure
 from ...runtime.models.discovery import DiscoverResult
 from ...runtime.models.initialization import InitializeResult
 from ...runtime.models.subscriptions import SubscriptionFilter
-from ...transports.calling import CallConnection, OnLog, SessionConnection
+from ...transports.calling import CallConnection, OnLog, SessionConnection, encode_call
 from ..answers import Answers
 from ..calls import PendingCall, Timeouts, read_result
+from ..subscriptions import is_too_long
 from .base import Open
 from .questions import Questions
 
@@ -32,6 +33,8 @@ __all__ = ["Earlier"]
 
 logger = logging.getLogger("trio_mcp.client")
 
+_LONGEST_ID: Final = 10**18
+"""Longer, in digits, than the id of any request."""
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _UPDATED: Final = "notifications/resources/updated"
 _LISTS: Final = (
@@ -123,6 +126,8 @@ class Earlier:
 
     def listen(self, open_call: Open, wanted: SubscriptionFilter) -> Call:
         """A call that is never sent: it stands for what the session tells, and ends with it."""
+        for uri in wanted.resource_subscriptions or ():  # what cannot be sent is told at once
+            encode_call(_LONGEST_ID, "resources/subscribe", {"uri": uri}, self._limits)
         call = self.connection.reserve("subscriptions/listen")
         self._nursery.start_soon(self._subscription, call, wanted)
         return call
@@ -134,8 +139,9 @@ class Earlier:
             if call.state is State.RUNNING:
                 declared = self._declared(wanted)
                 # Before the first answer: an update may come right after it.
-                listener = self._listening[call] = _Listener(call, self._limits.changes_backlog)
-                await self._subscribe(declared.resource_subscriptions or [], uris, call)
+                wanted_uris = declared.resource_subscriptions or []
+                listener = self._listening[call] = _Listener(call, wanted_uris, self._limits)
+                await self._subscribe(wanted_uris, uris, call)
                 declared.resource_subscriptions = [*uris] or None
                 if call.state is State.RUNNING:
                     listener.acknowledge(declared)
@@ -204,6 +210,9 @@ class Earlier:
     def on_request(self, request: Request, call: Call | None) -> str | None:
         return self._questions.asked(request, call)
 
+    def on_malformed(self, refusal: bytes) -> None:
+        self.connection.say(refusal)
+
     def on_notification(self, method: str, params: dict[str, Any]) -> str | None:
         if method == "notifications/message":
             return self._on_log(params) if self._on_log is not None else None
@@ -240,9 +249,10 @@ class Earlier:
 class _Listener:
     """Who hears of changes. What comes before the listening is agreed on waits for that."""
 
-    def __init__(self, call: Call, backlog: int) -> None:
+    def __init__(self, call: Call, wanted: list[str], limits: Limits) -> None:
         self._call = call
-        self._backlog = backlog
+        self._wanted = wanted
+        self._limits = limits
         self._agreed: SubscriptionFilter | None = None
         self._early: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -273,8 +283,11 @@ class _Listener:
     def tell(self, method: str, params: dict[str, Any]) -> str | None:
         """What is wrong with it, if anything is."""
         if self._agreed is None:
-            if len(self._early) < self._backlog:
-                self._early[method, str(params.get("uri"))] = params
+            uri = str(params.get("uri"))
+            if is_too_long(uri, self._wanted, self._limits):
+                return f"{method} of a URI longer than uri_length={self._limits.uri_length}"
+            if len(self._early) < self._limits.changes_backlog:
+                self._early[method, uri] = {"uri": params["uri"]} if "uri" in params else {}
             return None
         listener = self._call.listener
         return None if listener is None else listener(method, params)
