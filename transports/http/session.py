@@ -32,11 +32,11 @@ from ...runtime.jsonrpc import Request, Response, encode_notification, parse
 from ...runtime.lifecycle import CancelSource, State
 from ...runtime.limits import Limits
 from ..sessions import Session
-from .address import http_client
 from .answer import media_type_of
 from .client import HttpClientConnection
 from .events import EventReader, EventTooLong
 from .failures import describe_failure
+from .pool import http_client
 from .posts import Post
 
 __all__ = ["HttpSessionConnection"]
@@ -70,7 +70,7 @@ class HttpSessionConnection(HttpClientConnection):
         self._talk = session
         # One connection for the stream that belongs to no call, besides those for what is said.
         aside = attrs.evolve(limits, http_pool=limits.session_posts + 1)
-        self._aside = http_client(self._url, aside, ssl_context)
+        self._aside = http_client(self._url, aside, ssl_context, self._on_surplus)
         self._session_id: str | None = None
         self._over: str | None = None
         self._by_id: dict[int, Post] = {}
@@ -83,12 +83,12 @@ class HttpSessionConnection(HttpClientConnection):
     @property
     def why_lost(self) -> str | None:
         """A session is shared by all calls, and can be lost."""
-        return self._over
+        return self._over or super().why_lost
 
     @property
     def gone(self) -> bool:
         """Whether the client was closed, or the session has ended."""
-        return self._closed or self._over is not None
+        return super().gone or self._over is not None
 
     # Life of the session --------------------------------------------------------------------------
 
