@@ -130,10 +130,10 @@ def connect(
     :class:`~trio_mcp.IncompatibleServer` if it does not answer within ``Limits.connect`` or speaks
     no revision of ours, and :class:`~trio_mcp.ConnectionLost` if it ends: a command that ends
     before it has answered anything is launched once more, as a server of an earlier revision. What
-    the block raises comes out as it is, never in an exception group. On leaving, calls in flight end with
-    ``ConnectionLost``; a launched server gets its stdin closed, then SIGTERM, then SIGKILL, with
-    its whole process group. Leave the block in the task that entered it: elsewhere it closes too,
-    but raises ``RuntimeError``.
+    the block raises comes out as it is, never in an exception group. On leaving, calls in flight
+    end with ``ConnectionLost``; a launched server gets its stdin closed, then SIGTERM, then
+    SIGKILL, with its whole process group. Leave the block in the task that entered it: elsewhere it
+    closes too, but raises ``RuntimeError``.
     """
     timeouts = Timeouts(timeout, max_timeout, reset_on_progress)
     info = Implementation(name, version)
