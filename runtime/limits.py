@@ -135,6 +135,9 @@ class Limits:
     """Questions of a server that are being answered at once; one more is refused."""
     session_posts: int = _count(100)
     """HTTP: answers on their way to a server; one more is dropped."""
+    session_listen: float = _bound(1.0)
+    """HTTP: how long the first call waits for the stream on which a server asks and tells what
+    belongs to no call."""
     session_streams: int = _count(5)
     """HTTP: times in a row that a stream is asked for again after it ended and told nothing."""
     session_pause: float = _bound(1.0)

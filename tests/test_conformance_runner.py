@@ -192,6 +192,27 @@ async def test_a_client_that_fails_is_told_though_its_checks_have_passed(
 # The command --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("only", [(), ("--only", "earlier")], ids=str)
+def test_a_client_has_to_pass_at_the_earlier_revision_too(
+    tmp_path: Path,
+    folders: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    only: tuple[str, ...],
+) -> None:
+    recorded, _ = folders
+    for scenario in {*CLIENT, *EARLIER_CLIENT}:
+        what = "failed" if scenario == "sse-retry" else "passed"
+        record(recorded / scenario, scenario, what, prefix="")
+    suite = make_suite(tmp_path / "suite", recorded=recorded, status=0)
+    monkeypatch.setattr(runner, "install", lambda folder: suite)
+    result = CliRunner().invoke(runner.main, only)
+    assert result.exit_code == 1
+    _, earlier = result.output.split("== client, 2025-11-25\n")
+    assert [line for line in earlier.splitlines() if line.startswith("FAILED")] == [
+        "FAILED  sse-retry (2 checks)"
+    ]
+
+
 @pytest.mark.parametrize("recorded_for_one", ["passed", "failed", "warned", "skipped"])
 def test_the_exit_status_says_whether_a_client_passes(
     tmp_path: Path,

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import trio.testing
 from tests.peers.scripted import DISCOVERED
 from tests.peers.sessions import INITIALIZED, HttpRequest, HttpSession, http_session
 
@@ -433,6 +434,37 @@ async def test_a_stream_that_breaks_off_is_asked_for_again() -> None:
     assert asked == ["1", "2", "2"]
 
 
+@pytest.mark.parametrize(
+    ("retry", "pause", "least"),
+    [(b"300", 1.0, 0.3), (b"0", 1.0, 0.1), (b"999999999", 0.005, 0.3)],
+)
+async def test_a_stream_is_asked_for_again_when_the_server_wants_it_in_bounds(
+    retry: bytes, pause: float, least: float
+) -> None:
+    ended = asked = 0.0
+
+    async def script(request: HttpRequest) -> bool:
+        nonlocal ended, asked
+        if request.body.get("method") == "tools/call":
+            await request.begin_events()
+            await request.event(b"", before=b"id: 1\nretry: " + retry + b"\n")
+            ended = trio.current_time()
+            await request.end_events()
+        elif "last-event-id" in request.headers:
+            asked = trio.current_time()
+            await request.begin_events()
+            await request.event(result(server.about("tools/call")[0]))
+            await request.end_events()
+        else:
+            return False
+        return True
+
+    limits = Limits(session_pause=pause)
+    async with http_session(script) as server, connect(server.address, limits=limits) as client:
+        assert (await client.call_tool("x")).text == "done"
+    assert asked - ended >= least
+
+
 async def test_a_stream_that_does_not_go_on_is_lost() -> None:
     servers: list[HttpSession] = []
     async with http_session(broken(servers)) as server:
@@ -482,6 +514,42 @@ class Stream:
         self.streams.append(request)
         await request.closed_by_client()
         return True
+
+
+async def test_no_call_goes_out_before_the_stream_is_there() -> None:
+    let_it_begin = trio.Event()
+
+    async def script(request: HttpRequest) -> bool:
+        if request.verb != "GET":
+            return False
+        await let_it_begin.wait()
+        return await stream(request)
+
+    async def call() -> None:
+        async with connect(server.address, limits=Limits(session_listen=60)) as client:
+            assert (await client.call_tool("x")).text == "done"
+
+    stream = Stream()
+    async with http_session(script, tools) as server, trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await server.until(lambda: "GET" in server.verbs())
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert not server.sent("tools/call")
+        let_it_begin.set()
+    assert server.sent("tools/call")
+
+
+async def test_a_stream_that_does_not_show_is_waited_for_within_the_limit() -> None:
+    async def script(request: HttpRequest) -> bool:
+        if request.verb != "GET":
+            return False
+        await request.closed_by_client()
+        return True
+
+    async with http_session(script, tools) as server:
+        async with connect(server.address, limits=Limits(session_listen=0.05)) as client:
+            assert (await client.call_tool("x")).text == "done"
+    assert server.verbs().index("GET") < server.verbs().index("DELETE")
 
 
 def listing(request: dict[str, Any]) -> dict[str, Any] | None:

@@ -79,6 +79,8 @@ EARLIER_CLIENT: Final = (
     "tools_call",
     "elicitation-sep1034-client-defaults",
     "sse-retry",
+    # Not required: it came after the revision.
+    "json-schema-2020-12-preservation",
 )
 """The same, of the earlier revision."""
 

@@ -4,8 +4,9 @@ Theory of operation. Requests are posts, as ever, and so is all else that the cl
 has cancelled a call, its answers to the server's questions. To close a stream says nothing: a call
 is cancelled by a post, and its stream is closed when that has been taken. A stream that breaks off
 may be asked for again, by the id of its last event. One more stream, asked for with GET, carries
-what belongs to no call; not every server has it. The session ends with a DELETE of ours or with a
-404 of the server's; then nothing more can be said in it.
+what belongs to no call; not every server has it. Many that have it drop what they want to tell or
+ask while it is not there yet, so no call goes out before. The session ends with a DELETE of ours or
+with a 404 of the server's; then nothing more can be said in it.
 
 What is no call has a pool of connections of its own: calls that fill theirs may be waiting for just
 that, the answer to a question or their cancellation.
@@ -94,13 +95,17 @@ class HttpSessionConnection(HttpClientConnection):
 
     async def begin(self, frame: bytes) -> None:
         """Say that the session is agreed on, wait until the server has taken it, and ask for the
-        stream of what belongs to no call. Raises :class:`ConnectionLost`."""
+        stream of what belongs to no call: until it is there, or known not to be, or
+        ``Limits.session_listen`` seconds have passed, for some servers show it only with its first
+        event. Raises :class:`ConnectionLost`."""
         with trio.move_on_after(self._limits.connect):
             await self._post_alone(frame)
         if self._over is not None:
             raise ConnectionLost(self._over, sent=True)
         if self._nursery is not None:
             self._nursery.start_soon(self._listen)
+            with trio.move_on_after(self._limits.session_listen):
+                await self._settled.wait()
 
     async def hears_changes(self) -> None:
         """Wait until the stream of what belongs to no call is there, or known not to be. Some

@@ -130,11 +130,12 @@ def connect(
     options of wrong types,
     :class:`~trio_mcp.AuthorizationRequired` if the server wants to know who asks,
     :class:`~trio_mcp.IncompatibleServer` if it does not answer within ``Limits.connect`` or speaks
-    no revision of ours, and :class:`~trio_mcp.ConnectionLost` if it ends. What the block raises
-    comes out as it is, never in an exception group. On leaving, calls in flight end with
-    ``ConnectionLost``; a launched server gets its stdin closed, then SIGTERM, then SIGKILL, with
-    its whole process group. Leave the block in the task that entered it: elsewhere it closes too,
-    but raises ``RuntimeError``.
+    no revision of ours, and :class:`~trio_mcp.ConnectionLost` if it ends: a command that ends
+    before it has answered anything is launched once more, as a server of an earlier revision. What
+    the block raises comes out as it is, never in an exception group. On leaving, calls in flight
+    end with ``ConnectionLost``; a launched server gets its stdin closed, then SIGTERM, then
+    SIGKILL, with its whole process group. Leave the block in the task that entered it: elsewhere it
+    closes too, but raises ``RuntimeError``.
     """
     timeouts = Timeouts(timeout, max_timeout, reset_on_progress)
     info = Implementation(name, version)
@@ -244,7 +245,9 @@ async def _connected(
                 earlier = Earlier(
                     said.info, said.answers, said.level, options.on_log, limits, nursery
                 )
-                await find_out(client, connection, earlier, to_close, limits)
+                launch = partial(_launch_again, target, limits, journal, options, nursery, to_close)
+                again = launch if _is_command(target) else None
+                await find_out(client, connection, earlier, to_close, limits, again)
                 if isinstance(connection, RestartingConnection):
                     _supervise(connection, client, limits)
                 yield client
@@ -260,6 +263,21 @@ async def _connected(
         failure = failure if isinstance(failure, Exception) else leaf_of(group)
     if failure is not None:
         raise failure
+
+
+async def _launch_again(
+    target: Target,
+    limits: Limits,
+    journal: Journal,
+    options: _Options,
+    nursery: trio.Nursery,
+    to_close: list[CallConnection],
+) -> CallConnection:
+    """A new process of the same command, running; ``to_close`` gets it. Raises ``OSError``."""
+    connection, _ = await _open_connection(target, limits, journal, options)
+    to_close.append(connection)
+    nursery.start_soon(connection.run)
+    return connection
 
 
 _Opened: TypeAlias = tuple[CallConnection, Callable[..., Awaitable[None]] | None]
@@ -283,13 +301,13 @@ def _supervised(
 
 def _supervise(connection: RestartingConnection, client: Client, limits: Limits) -> None:
     """The server has been discovered: from now on a lost one is started again."""
-    if connection.session is None:
+    if connection.session is None and client._connection is connection:
         connection.supervise(partial(find_out_again, client, limits))
     else:
         logger.warning(
             "%s: restart= does nothing here: the server speaks revision %s, in a session that ends "
             "with it",
-            connection.label,
+            client._connection.label,
             client.protocol_version,
         )
 

@@ -2,7 +2,8 @@
 
 The server is asked in the way of 2026-07-28. What it answers decides; anything that a server of
 that revision would not say, or silence, means that it is of an earlier one, and it is asked for a
-session. A slow server may get both questions, and its first good answer counts.
+session. A slow server may get both questions, and its first good answer counts. A launched one may
+end at a question that it does not know: it is launched once more, and asked for a session alone.
 
 Specification: *Discovery*; *Versioning*, "Protocol Version Negotiation" and "Backward
 Compatibility"; *stdio* and *Streamable HTTP*, "Backward Compatibility".
@@ -10,7 +11,9 @@ Compatibility"; *stdio* and *Streamable HTTP*, "Backward Compatibility".
 
 from __future__ import annotations
 
-from typing import Final
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
 
 import attrs
 import trio
@@ -19,10 +22,12 @@ from ..runtime.call import Call
 from ..runtime.eras.earlier import VERSIONS as EARLIER
 from ..runtime.eras.revision_2026_07_28 import VERSION
 from ..runtime.errors import (
+    ConnectionLost,
     ErrorCode,
     IncompatibleServer,
     ProtocolViolation,
     ServerError,
+    TrioMcpError,
 )
 from ..runtime.lifecycle import State
 from ..runtime.limits import Limits
@@ -33,7 +38,12 @@ from .calls import PendingCall, Timeouts, read_result
 from .client import Client
 from .eras.earlier import Earlier
 
-__all__ = ["find_out", "find_out_again"]
+__all__ = ["Launch", "find_out", "find_out_again"]
+
+logger = logging.getLogger("trio_mcp.connection")
+
+Launch: TypeAlias = Callable[[], Awaitable[CallConnection]]
+"""Launches a server's command once more; what it returns is run, and will be closed."""
 
 _SAYS_NOTHING: Final = (401, 403, 407, 408, 421, 429)
 """HTTP statuses between 400 and 499 of a server that may know this revision."""
@@ -55,13 +65,34 @@ async def find_out(
     earlier: Earlier,
     opened: list[CallConnection],
     limits: Limits,
+    launch: Launch | None = None,
 ) -> None:
-    """Find out, and have ``client`` speak that. The server has ``Limits.connect`` seconds for all.
+    """Find out, and have ``client`` speak that. The server has ``Limits.connect`` seconds for all,
+    and as long again if it is launched once more.
 
     :param opened: gets what has to be closed besides ``connection``.
+    :param launch: for a server that was launched.
     """
-    deadline = trio.current_time() + limits.connect
     call = client._open("server/discover", {})
+    try:
+        await _find_out(client, connection, call, earlier, opened, limits)
+    except ConnectionLost as lost:
+        if launch is None or not _ended_unheard(connection, call):
+            raise
+        logger.info("%s: launching it once more, for a session: %s", connection.label, lost.message)
+        await connection.close()
+        await _begin_anew(client, launch, call, lost, earlier, opened, limits)
+
+
+async def _find_out(
+    client: Client,
+    connection: CallConnection,
+    call: Call,
+    earlier: Earlier,
+    opened: list[CallConnection],
+    limits: Limits,
+) -> None:
+    deadline = trio.current_time() + limits.connect
     await _until_one_ended((call,), trio.current_time() + min(limits.probe, limits.connect / 2))
     refusal = _read(client, call)
     if refusal is not None and VERSION in refusal.supported:
@@ -76,6 +107,32 @@ async def find_out(
     if refusal is not None:
         probe = _Probe(client, connection, call, refusal, limits)
         await probe.begin_session(earlier, opened, deadline)
+
+
+def _ended_unheard(connection: CallConnection, asked: Call) -> bool:
+    """Whether the server's process has ended, and discovery was not answered before."""
+    process = connection.process
+    ended = process is not None and process.exit_status is not None
+    return ended and isinstance(asked.error, ConnectionLost)
+
+
+async def _begin_anew(
+    client: Client,
+    launch: Launch,
+    asked: Call,
+    lost: ConnectionLost,
+    earlier: Earlier,
+    opened: list[CallConnection],
+    limits: Limits,
+) -> None:
+    """Ask the server for a session first thing, as servers of earlier revisions may want it."""
+    connection = await launch()
+    probe = _Probe(client, connection, asked, _Refusal(None), limits)
+    try:
+        await probe.begin_session(earlier, opened, trio.current_time() + limits.connect)
+    except TrioMcpError as error:
+        error.add_note(f"It was launched twice; the first time it ended at server/discover: {lost}")
+        raise
 
 
 async def find_out_again(client: Client, limits: Limits, connection: CallConnection) -> None:

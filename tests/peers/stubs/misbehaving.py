@@ -28,6 +28,12 @@ DISCOVERY = {
     "_meta": META,
 }
 
+SESSION = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "stub", "version": "1"},
+}
+
 
 # Words --------------------------------------------------------------------------------------------
 
@@ -118,6 +124,36 @@ def legacy(code: str) -> None:
     for message in received():
         if "id" in message:
             say(id=message["id"], error={"code": int(code), "message": "Bad request"})
+
+
+def of_sessions(record: str, *plan: str) -> None:
+    """It speaks an earlier revision only; ``record`` has a line for each start and each message.
+
+    Words of the plan, one for each start, the last one for all that follow: at discovery it
+    ``exits``, or ``prints`` and exits; it ``ignores`` it; it ``waits``, or ``refuses``, and exits
+    at ``initialize``; or it is ``silent`` at all.
+    """
+    note(record, "started")
+    with open(record, encoding="utf-8") as file:
+        start = file.read().count("started")
+    word = plan[min(start, len(plan)) - 1]
+    for message in received():
+        method = message["method"]
+        note(record, method)
+        if method == "server/discover":
+            if word == "prints":
+                write(b"never heard of that\n")
+            if word in ("exits", "prints"):
+                sys.exit(f"expected initialize, not {method}")
+            if word == "refuses":
+                say(id=message["id"], error={"code": -32601, "message": "Method not found"})
+        elif method == "initialize":
+            if word in ("waits", "refuses"):
+                sys.exit("no session today")
+            if word != "silent":
+                say(id=message["id"], result=SESSION)
+        else:
+            usual(message)
 
 
 def other_version() -> None:
