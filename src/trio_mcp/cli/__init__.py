@@ -8,6 +8,8 @@ fast.
 from __future__ import annotations
 
 import io
+import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,7 +17,7 @@ import click
 
 from ..runtime.errors import TrioMcpError
 from .asking import ASKING
-from .failure import FAILED, INTERRUPTED, USAGE, CommandError, complain
+from .failure import FAILED, INTERRUPTED, UNREAD, USAGE, CommandError, complain
 from .options import HOST_NAME, ORIGIN, PEM_FILE, PLACE, URL_PATH, network_options
 
 if TYPE_CHECKING:
@@ -38,7 +40,22 @@ def main() -> NoReturn:
         status = FAILED
     except click.Abort:  # what click makes of KeyboardInterrupt
         status = INTERRUPTED
+    except SystemExit as error:
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        status = UNREAD  # click has made the streams quiet
+    _leave_quietly()
     sys.exit(status)
+
+
+def _leave_quietly() -> None:
+    """All has been said: what comes while the interpreter exits shall not be a traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):  # what could not be written has been told
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -23,8 +23,9 @@ async def call_tool(
 ) -> int:
     """Make the call, print its result; the exit status."""
     questions = Questions(request)
-    async with connected(target, verbose=request.verbose, **questions.callbacks) as client:
-        interrupts.at_once = client.abort
+    async with connected(
+        interrupts, target, "listing tools", verbose=request.verbose, **questions.callbacks
+    ) as client:
         tool = await _find(client, name)
         arguments = parse_arguments(words, tool.input_schema)
         started = client.start_tool(

@@ -26,8 +26,9 @@ async def complete(
 ) -> int:
     """Print what the first argument of a prompt or of a URI template may be; the exit status."""
     pairs = [_pair(word) for word in words]
-    async with connected(target, verbose=verbose) as client:
-        interrupts.at_once = client.abort
+    async with connected(
+        interrupts, target, f"completing {one_line(of)}", verbose=verbose
+    ) as client:
         template = "{" in of
         completion = await client.complete(
             argument=pairs[0][0],

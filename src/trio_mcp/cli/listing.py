@@ -20,8 +20,7 @@ async def list_tools(
     interrupts: Interrupts, target: Target, *, as_json: bool, verbose: bool
 ) -> int:
     """Print the tools of a server; the exit status."""
-    async with connected(target, verbose=verbose) as client:
-        interrupts.at_once = client.abort
+    async with connected(interrupts, target, "listing tools", verbose=verbose) as client:
         tools = [tool async for tool in client.tools()]
     if as_json:
         print_json(tools)
@@ -34,8 +33,7 @@ async def list_resources(
     interrupts: Interrupts, target: Target, *, as_json: bool, verbose: bool
 ) -> int:
     """Print the resources of a server and its templates; the exit status."""
-    async with connected(target, verbose=verbose) as client:
-        interrupts.at_once = client.abort
+    async with connected(interrupts, target, "listing resources", verbose=verbose) as client:
         resources = await _all(client.resources())
         templates = await _all(client.templates())
     if as_json:
@@ -51,8 +49,7 @@ async def list_prompts(
     interrupts: Interrupts, target: Target, *, as_json: bool, verbose: bool
 ) -> int:
     """Print the prompts of a server; the exit status."""
-    async with connected(target, verbose=verbose) as client:
-        interrupts.at_once = client.abort
+    async with connected(interrupts, target, "listing prompts", verbose=verbose) as client:
         prompts = await _all(client.prompts())
     if as_json:
         print_json(prompts)

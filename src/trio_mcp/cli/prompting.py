@@ -22,8 +22,9 @@ async def get_prompt(
 ) -> int:
     """Get the prompt, print its messages; the exit status."""
     questions = Questions(request)
-    async with connected(target, verbose=request.verbose, **questions.callbacks) as client:
-        interrupts.at_once = client.abort
+    async with connected(
+        interrupts, target, "listing prompts", verbose=request.verbose, **questions.callbacks
+    ) as client:
         prompts = {prompt.name: prompt async for prompt in client.prompts()}
         if name not in prompts:
             raise no_such("prompt", name, prompts)
