@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -170,6 +172,9 @@ def _no_more(ctx: click.Context, rest: Sequence[str]) -> None:
 def _run(work: Callable[[Interrupts], Awaitable[int]]) -> int:
     from .interrupts import run_interruptible
 
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed: nothing else shall get its descriptor
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for good
     return run_interruptible(work)
 
 

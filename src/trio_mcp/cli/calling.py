@@ -40,6 +40,7 @@ async def call_tool(
             print_json(result)
         else:
             print_result(result)
+        questions.tell_unasked()
         return FAILED if result.is_error else 0
 
 

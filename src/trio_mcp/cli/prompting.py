@@ -41,4 +41,5 @@ async def get_prompt(
             print_json(result)
         else:
             print_messages(result)
+        questions.tell_unasked()
         return 0

@@ -54,6 +54,7 @@ async def read_resource(
         else:
             sys.stdout.buffer.write(_whole(result.contents))
             sys.stdout.buffer.flush()
+        questions.tell_unasked()
         return 0
 
 

@@ -156,9 +156,6 @@ async def connected(
             interrupts.doing(doing, target.leave)
             yield client
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError) and there:
-            why = error.strerror or error
-            raise CommandError(f"cannot write the output: {why}") from None
         if there:
             raise
         raise _no_connection(target, error) from None
