@@ -9,6 +9,7 @@ from ..runtime.models.tools import Tool
 from .arguments import parse_arguments
 from .failure import FAILED, no_such
 from .interrupts import Interrupts
+from .listing import all_of
 from .options import RequestOptions
 from .questions import Questions
 from .show import print_json, print_result
@@ -45,7 +46,7 @@ async def call_tool(
 
 
 async def _find(client: Client, name: str) -> Tool:
-    tools = {tool.name: tool async for tool in client.tools()}
+    tools = {tool.name: tool for tool in await all_of(client.tools())}
     if name in tools:
         return tools[name]
     raise no_such("tool", name, tools)

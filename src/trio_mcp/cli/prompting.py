@@ -8,6 +8,7 @@ from ..client.started import start_prompt
 from .arguments import parse_texts
 from .failure import no_such
 from .interrupts import Interrupts
+from .listing import all_of
 from .options import RequestOptions
 from .questions import Questions
 from .show import print_json, print_messages
@@ -25,7 +26,7 @@ async def get_prompt(
     async with connected(
         interrupts, target, "listing prompts", verbose=request.verbose, **questions.callbacks
     ) as client:
-        prompts = {prompt.name: prompt async for prompt in client.prompts()}
+        prompts = {prompt.name: prompt for prompt in await all_of(client.prompts())}
         if name not in prompts:
             raise no_such("prompt", name, prompts)
         arguments = parse_texts(words, prompts[name].arguments or [])

@@ -79,6 +79,9 @@ def print_tools(tools: Sequence[Tool]) -> None:
             signature = f"{tool.name}({', '.join(_parameters(tool))})"
             click.echo(one_line(f"{signature}  {summary}" if summary else signature))
         return
+    if not tools:
+        console.print("the server offers no tools", style="dim")
+        return
     table = Table(box=None, pad_edge=False, padding=(0, 3, 1, 0), header_style="dim")
     table.add_column("tool", no_wrap=True, style="bold cyan")
     table.add_column("parameters", overflow="fold")
@@ -153,6 +156,9 @@ def _print_rows(
     if not console.is_terminal:
         for row in rows:
             click.echo(one_line(line(*row)))
+        return
+    if not rows:
+        console.print(f"the server offers no {titles[0]}s", style="dim")
         return
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     for title, style in zip(titles, ("bold cyan", "green", ""), strict=True):

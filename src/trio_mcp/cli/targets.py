@@ -43,7 +43,10 @@ _BARE_ADDRESS: Final = re.compile(
     re.IGNORECASE,
 )
 """Looks like an address without its scheme: a host with a port, or a name of one with a path."""
-_ERRNO: Final = re.compile(r"^\[Errno -?\d+\] ")
+_PREFIX: Final = re.compile(r"^(?:\[Errno -?\d+\] |Error connecting to \([^)]*\): )")
+"""What others put before the reason."""
+_ALLOWED_BY: Final = {"hosts= allow it": "--allow-host", "origins= allow it": "--allow-origin"}
+"""How our own servers end a refusal, and the option of ``run`` that it means."""
 _SCHEMES: Final = ("http", "https", "ws", "wss")
 
 
@@ -164,15 +167,11 @@ async def connected(
     except ConnectionLost as error:
         if isinstance(target, Address) and not there:
             how = "use" if error.sent else "connect to"
-            why = _ERRNO.sub("", error.message)
+            why = _PREFIX.sub("", error.message) + _tls_hint(target, error.message)
             raise CommandError(f"cannot {how} {target}: {why}") from None
         raise _lost(error) from None
     except ServerError as error:
-        logged = error.code == ErrorCode.INTERNAL_ERROR and not verbose
-        hint = "; -v shows its log" if logged and isinstance(target, Launch) else ""
-        if isinstance(error, AuthorizationRequired) and isinstance(target, Address):
-            hint = f" by {target}; -H 'Authorization: …' says who you are"
-        raise CommandError(f"{error}{hint}") from None
+        raise CommandError(f"{error}{_hint(target, error, verbose)}") from None
     except TrioMcpError as error:
         if isinstance(target, Address) and not there:
             raise CommandError(f"cannot use {target}: {error}") from None
@@ -187,13 +186,28 @@ def _connect(target: Target, callbacks: Mapping[str, Any]) -> Connecting:
     )
 
 
+def _hint(target: Target, error: ServerError, verbose: bool) -> str:
+    """What a server's error does not say itself."""
+    if error.code == ErrorCode.METHOD_NOT_FOUND:
+        return "; the server does not offer that"
+    if isinstance(target, Launch):
+        logged = error.code == ErrorCode.INTERNAL_ERROR and not verbose
+        return "; -v shows its log" if logged else ""
+    if not isinstance(error, AuthorizationRequired):
+        return ""
+    if "authorization" in (name.lower() for name in target.headers):
+        return f" by {target}, with the Authorization that was sent"
+    return f" by {target}; -H 'Authorization: …' says who you are"
+
+
 def _no_connection(target: Target, error: OSError | ValueError) -> CommandError:
     if isinstance(target, Launch):
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         return CommandError(f"cannot launch {target.command[0]!r}: {why}{_meant(target.command)}")
     if isinstance(error, ValueError) and not isinstance(error, OSError):  # TLS knows one of both
         return CommandError(f"cannot connect to {target}: {error}", USAGE)
-    return CommandError(f"cannot connect to {target}: {_why(error)}")
+    hint = _tls_hint(target, str(error))
+    return CommandError(f"cannot connect to {target}: {_why(error)}{hint}")
 
 
 def _meant(command: Sequence[str]) -> str:
@@ -201,6 +215,16 @@ def _meant(command: Sequence[str]) -> str:
     if len(command) != 1 or _BARE_ADDRESS.fullmatch(command[0]) is None:
         return ""
     return f"; did you mean http://{command[0]}?"
+
+
+def _tls_hint(address: Address, why: str) -> str:
+    """What may help, where TLS has failed."""
+    if "CERTIFICATE_VERIFY_FAILED" in why:
+        return "; --cafile FILE trusts the authorities in FILE"
+    if "WRONG_VERSION_NUMBER" not in why:  # that is one who does not know of TLS
+        return ""
+    scheme, _, place = str(address).partition("s://")
+    return f"; did you mean {scheme}://{place}?"
 
 
 def _why(error: OSError) -> str:
@@ -221,7 +245,8 @@ def _incompatible(target: Target, error: IncompatibleServer) -> str:
         and isinstance(refusal, ServerError)
         and refusal.code != ErrorCode.METHOD_NOT_FOUND
     ):
-        return f"it answers {refusal}"
+        options = (o for end, o in _ALLOWED_BY.items() if refusal.message.endswith(end))
+        return f"it answers {refusal}" + "".join(f"; 'trio-mcp run' takes {o}" for o in options)
     return str(error)
 
 
