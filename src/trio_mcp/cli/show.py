@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 import click
 import msgspec
 import trio
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 from rich.text import Text
@@ -233,7 +233,7 @@ class CallView(Protocol):
 @contextmanager
 def call_view(name: str) -> Iterator[CallView]:
     """A live line with a bar on a terminal; elsewhere plain lines."""
-    console = Console(stderr=True)
+    console = _RoomyConsole(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         yield _PlainView(one_line(name))
         return
@@ -252,6 +252,16 @@ def call_view(name: str) -> Iterator[CallView]:
     )
     with progress:
         yield _LiveView(progress, one_line(name))
+
+
+class _RoomyConsole(Console):
+    """Leaves room at the end of a line, where a terminal shows ``^C`` as it is typed: it would
+    begin a new line there, and the live one could not be found again."""
+
+    @property  # type: ignore[misc]  # nobody sets it
+    def size(self) -> ConsoleDimensions:
+        size = super().size
+        return ConsoleDimensions(max(size.width - len("^C"), 1), size.height)
 
 
 def _the_rest() -> Column:
