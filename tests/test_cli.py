@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -229,6 +230,11 @@ def test_tools_prints_a_table_on_a_terminal() -> None:
         (["absent.py"], 2, "there is no file 'absent.py'"),
         (["no-such-program --fast"], 1, "cannot launch 'no-such-program': No such file"),
         (["--", "no-such-program"], 1, "cannot launch 'no-such-program': No such file"),
+        (
+            ["localhost:80/mcp"],
+            1,
+            "No such file or directory; did you mean http://localhost:80/mcp?",
+        ),
         (["true"], 1, "the server closed the connection (exit status 0)"),
         (["ftp://localhost/mcp"], 2, "an address begins with http://, https://, ws:// or wss://"),
         (["http://127.0.0.1:1/mcp"], 1, "cannot connect to http://127.0.0.1:1/mcp: "),
@@ -691,6 +697,7 @@ def test_ctrl_c_ends_a_command_that_is_still_connecting() -> None:
     with on_terminal([*COMMAND, "tools", "-v", "sh -c 'echo here >&2; sleep 99'"]) as terminal:
         terminal.until("here")
         terminal.type(CTRL_C)
+        terminal.until("trio-mcp: cancelling: connecting to ")
         assert terminal.end(5) == 130
 
 
@@ -711,9 +718,34 @@ def test_sigterm_cancels_the_call_too(shop: Path) -> None:
     assert process.returncode == 143
 
 
-def test_a_reader_that_leaves_is_no_traceback() -> None:
-    reading = f"{sys.executable} -m trio_mcp tools {BOOKSHOP} | true"
+def test_a_live_line_leaves_room_for_what_the_terminal_shows_of_ctrl_c(shop: Path) -> None:
+    command = ["env", "NO_COLOR=1", *COMMAND, "call", str(shop), "tick", "n=2", "dt=0.1"]
+    with on_terminal(command, columns=60) as terminal:
+        assert terminal.end() == 0
+    assert max(map(len, re.split("[\r\n]", terminal.seen))) == 60 - len("^C")
+    assert not re.search(r"\x1b\[[0-9;]*[34][0-9]", terminal.raw)  # a colour
+
+
+# Where the output goes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "rest", "status", "said"),
+    [
+        (f"tools {BOOKSHOP}", "| true", 141, ""),
+        (f"tools {BOOKSHOP} --no-such-option", "2>&1 | true", 141, ""),
+        ("--help", "| true", 141, ""),
+        (f"tools {BOOKSHOP}", ">/dev/full", 1, "trio-mcp: cannot write the output: No space left"),
+        (f"call {BOOKSHOP} refund title=x receipt=1", ">&- <&-", 0, "refund: running"),
+    ],
+)
+def test_output_that_nobody_takes_is_no_traceback(
+    words: str, rest: str, status: int, said: str
+) -> None:
+    script = f"set -o pipefail; {sys.executable} -m trio_mcp {words} {rest}"
     result = subprocess.run(
-        ["sh", "-c", reading], capture_output=True, text=True, timeout=20, check=False
+        ["bash", "-c", script], capture_output=True, text=True, timeout=20, check=False
     )
-    assert (result.stdout, result.stderr) == ("", "")
+    assert (result.returncode, result.stdout) == (status, "")
+    assert result.stderr.startswith(said)
+    assert len(result.stderr.splitlines()) <= 2

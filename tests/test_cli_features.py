@@ -241,9 +241,33 @@ def test_complete_prints_what_there_may_be(office: Path) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "evil\n", "")
     described = json.loads(run("complete", "--json", office, "letter", "tone=").stdout)
     assert sorted(described["values"]) == ["evil", "polite"]
-    wrong = run("complete", office, "letter", "tone")
-    assert only_line(wrong.stderr) == "trio-mcp: 'tone' is no argument; write key=value"
-    assert wrong.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["letter", "tone"], 2, "'tone' is no argument; write key=value"),
+        (["leter", "tone="], 2, "Unknown prompt: leter"),
+        (["letter", "tune="], 2, "unknown argument 'tune'"),
+    ],
+)
+def test_a_completion_that_makes_no_sense_is_one_line(
+    office: Path, words: list[str], status: int, said: str
+) -> None:
+    result = run("complete", office, *words)
+    assert said in only_line(result.stderr)
+    assert (result.returncode, result.stdout) == (status, "")
+
+
+def test_what_a_server_does_not_offer_is_one_line(tmp_path: Path) -> None:
+    bare = write(
+        tmp_path, "bare.py", "from trio_mcp import Server\nserver = Server('bare', version='1')\n"
+    )
+    assert only_line(run("prompt", bare, "x").stderr) == "trio-mcp: the server offers no prompts"
+    refused = run("complete", bare, "x", "y=")
+    assert "Method not found" in refused.stderr
+    assert only_line(refused.stderr).endswith("; the server does not offer that")
+    assert refused.returncode == 1
 
 
 # Questions ----------------------------------------------------------------------------------------
@@ -276,6 +300,17 @@ def test_answers_may_be_given_beforehand(office: Path, words: list[str], said: s
     result = run(words[0], office, *words[1:])
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith(said)
+
+
+def test_an_answer_to_what_nobody_asked_is_told(office: Path) -> None:
+    """In the end, and it changes nothing."""
+    result = run("call", office, "order", "--answer", "how=decline", "--answer", "who=decline")
+    assert (result.returncode, result.stdout) == (0, "decline: None\n")
+    told = "trio-mcp: --answer who=… was not asked for; asked: how"
+    assert result.stderr.splitlines()[-2:] == ["order: done", told]
+    failed = run("call", office, "order", "--answer", "hwo=decline")
+    assert "trio-mcp: --answer hwo=… was not asked for; asked: how\n" in failed.stderr
+    assert failed.returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -402,7 +437,7 @@ def test_listen_ends_with_a_signal_and_tells_the_server(
         listener.send_signal(number)
         name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
         said = listener.stderr.read()
-        assert said == f"listen: cancelling: {name}\nlisten: stopped\n"
+        assert said.startswith(f"listen: cancelling: {name}\nlisten: stopped\n")
         assert listener.wait(5) == status
         assert time.monotonic() - began < 5
 

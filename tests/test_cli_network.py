@@ -8,6 +8,7 @@ import subprocess
 import textwrap
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ import trustme
 from tests.peers.commands import BOOKSHOP, COMMAND, SHOP, STUCK, only_line, run, write
 from tests.peers.processes import exit_status
 from tests.peers.raw import RawProcess, raw_process, until
+
+from trio_mcp import Principal, RequestHead, Server
 
 WIRES = {
     "http": ["--http"],
@@ -141,8 +144,28 @@ async def test_other_hosts_and_headers() -> None:
     async with serving(BOOKSHOP, "--http", "0") as (_, (address,)):
         refused = await command("tools", *header, address)
         assert "the Host 'mcp.example.com' is not served here" in only_line(refused.stderr)
+        assert refused.stderr.endswith("; 'trio-mcp run' takes --allow-host\n")
+        plain = await command("tools", address.replace("http:", "https:"))
+        assert only_line(plain.stderr).endswith(f"; did you mean {address}?")
     async with serving(BOOKSHOP, "--http", "0", "--allow-host", "mcp.example.com") as (_, (at,)):
         assert (await command("tools", *header, at)).returncode == 0
+
+
+async def test_who_has_to_say_who_they_are_is_told_how() -> None:
+    server = Server("closed", version="1")
+    async with trio.open_nursery() as nursery:
+        serve = partial(server.serve_http, port=0, authenticate=nobody)
+        address = f"http://127.0.0.1:{await nursery.start(serve)}/mcp"
+        asked = await command("tools", address)
+        assert only_line(asked.stderr).endswith("-H 'Authorization: …' says who you are")
+        refused = await command("tools", "-H", "Authorization: Bearer x", address)
+        assert only_line(refused.stderr).endswith("with the Authorization that was sent")
+        assert asked.returncode == refused.returncode == 1
+        nursery.cancel_scope.cancel("all was asked")
+
+
+async def nobody(request: RequestHead) -> Principal | None:
+    return None
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -158,6 +181,7 @@ async def test_tls(tmp_path: Path, wire: str) -> None:
         refused = await command("tools", address)
         assert refused.returncode == 1
         assert f"cannot connect to {address}: " in only_line(refused.stderr)
+        assert refused.stderr.endswith("; --cafile FILE trusts the authorities in FILE\n")
     wrong = await command("run", BOOKSHOP, *WIRES[wire], "0", "--certfile", trusted)
     assert wrong.returncode == 2
     assert "does not hold a certificate and its private key" in only_line(wrong.stderr)

@@ -7,15 +7,20 @@ fast.
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+import signal
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from ..runtime.errors import TrioMcpError
 from .asking import ASKING
-from .failure import FAILED, INTERRUPTED, USAGE, CommandError, complain
+from .failure import FAILED, INTERRUPTED, UNREAD, USAGE, CommandError, complain
 from .options import HOST_NAME, ORIGIN, PEM_FILE, PLACE, URL_PATH, network_options
 
 if TYPE_CHECKING:
@@ -23,13 +28,25 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+_UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What only writing meets."""
+
 
 def main() -> NoReturn:
     """Run the command line; exits."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a poor locale shall not be a traceback
     try:
-        status = commands.main(prog_name="trio-mcp", standalone_mode=False)
+        status = _status()
+    except BrokenPipeError:  # of standard error
+        status = UNREAD
+    _leave_quietly()
+    sys.exit(status)
+
+
+def _status() -> int:
+    try:
+        status: int = commands.main(prog_name="trio-mcp", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         status = error.exit_code
@@ -38,10 +55,58 @@ def main() -> NoReturn:
         status = FAILED
     except click.Abort:  # what click makes of KeyboardInterrupt
         status = INTERRUPTED
-    sys.exit(status)
+    return status
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def _leave_quietly() -> None:
+    """All has been said: what comes while the interpreter exits shall not be a traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None is one that was closed
+        try:
+            stream.flush()
+        except OSError:  # nobody will have what is left in it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class _Commands(click.Group):
+    """Ends where its output cannot be written, without a traceback."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _writing():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _writing():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise _Unread from None
+        if error.errno not in _UNWRITABLE:
+            raise
+        why = os.strerror(error.errno)
+        raise CommandError(f"cannot write the output: {why}") from None
+
+
+class _Unread(click.ClickException):
+    """Who read the output has left: ``| head``, for one. There is nobody to tell."""
+
+    exit_code = UNREAD
+
+    def __init__(self) -> None:
+        super().__init__("nobody reads the output any more")
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Nothing."""
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="trio-mcp", message="%(package)s %(version)s")
 def commands() -> None:
     """Serve, look at, and call Model Context Protocol servers.

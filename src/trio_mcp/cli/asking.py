@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -80,25 +82,19 @@ def _target_options(function: F) -> F:
     return function
 
 
-def _seconds_option(name: str, help: str, default: str = "") -> Callable[[F], F]:
-    return click.option(
-        name,
-        type=float,
-        metavar="SECONDS",
-        help=help,
-        callback=above_zero,
-        show_default=default or False,
-    )
+def _seconds_option(name: str, help: str) -> Callable[[F], F]:
+    return click.option(name, type=float, metavar="SECONDS", help=help, callback=above_zero)
 
 
 def _request_options(what: str) -> Callable[[F], F]:
     """What goes with a request that may take long and ask back: see :class:`RequestOptions`."""
     options = (
         _seconds_option(
-            "--timeout", "Give up after this much silence; progress is no silence.", "60"
+            "--timeout", "Give up after this much silence, 60 if not given; progress is no silence."
         ),
         _seconds_option(
-            "--max-timeout", "Give up after this time in any case; inf for never.", "3600"
+            "--max-timeout",
+            "Give up after this time in any case, 3600 if not given; inf for never.",
         ),
         _seconds_option("--cancel-after", f"Cancel the {what} after this time, as Ctrl-C would."),
         click.option(
@@ -132,7 +128,7 @@ def _request_options(what: str) -> Callable[[F], F]:
 
 
 _VERBOSE: Final = click.option(
-    "-v", "--verbose", is_flag=True, help="Show what the server logs, too."
+    "-v", "--verbose", is_flag=True, help="Show what a launched server writes to standard error."
 )
 
 
@@ -170,6 +166,9 @@ def _no_more(ctx: click.Context, rest: Sequence[str]) -> None:
 def _run(work: Callable[[Interrupts], Awaitable[int]]) -> int:
     from .interrupts import run_interruptible
 
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed: nothing else shall get its descriptor
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for good
     return run_interruptible(work)
 
 

@@ -9,6 +9,7 @@ from ..runtime.models.tools import Tool
 from .arguments import parse_arguments
 from .failure import FAILED, no_such
 from .interrupts import Interrupts
+from .listing import all_of
 from .options import RequestOptions
 from .questions import Questions
 from .show import print_json, print_result
@@ -23,8 +24,9 @@ async def call_tool(
 ) -> int:
     """Make the call, print its result; the exit status."""
     questions = Questions(request)
-    async with connected(target, verbose=request.verbose, **questions.callbacks) as client:
-        interrupts.at_once = client.abort
+    async with connected(
+        interrupts, target, "listing tools", verbose=request.verbose, **questions.callbacks
+    ) as client:
         tool = await _find(client, name)
         arguments = parse_arguments(words, tool.input_schema)
         started = client.start_tool(
@@ -39,11 +41,12 @@ async def call_tool(
             print_json(result)
         else:
             print_result(result)
+        questions.tell_unasked()
         return FAILED if result.is_error else 0
 
 
 async def _find(client: Client, name: str) -> Tool:
-    tools = {tool.name: tool async for tool in client.tools()}
+    tools = {tool.name: tool for tool in await all_of(client.tools())}
     if name in tools:
         return tools[name]
     raise no_such("tool", name, tools)

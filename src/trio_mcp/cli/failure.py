@@ -10,7 +10,16 @@ import click
 
 from .printable import few, one_line, printable
 
-__all__ = ["FAILED", "INTERRUPTED", "TIMED_OUT", "USAGE", "CommandError", "complain", "no_such"]
+__all__ = [
+    "FAILED",
+    "INTERRUPTED",
+    "TIMED_OUT",
+    "UNREAD",
+    "USAGE",
+    "CommandError",
+    "complain",
+    "no_such",
+]
 
 FAILED: Final = 1
 """The tool or the server failed."""
@@ -20,6 +29,8 @@ TIMED_OUT: Final = 124
 """As of timeout(1)."""
 INTERRUPTED: Final = 130
 """128 + SIGINT: what a shell reports for a program that Ctrl-C ended."""
+UNREAD: Final = 141
+"""128 + SIGPIPE: what a shell reports for a program whose output nobody reads any more."""
 
 
 class CommandError(click.ClickException):

@@ -41,8 +41,7 @@ class ListenRequest:
 
 async def listen_for_changes(interrupts: Interrupts, target: Target, request: ListenRequest) -> int:
     """Print changes until the server ends it, or the user does; the exit status."""
-    async with connected(target, verbose=request.verbose) as client:
-        interrupts.at_once = client.abort
+    async with connected(interrupts, target, "listening", verbose=request.verbose) as client:
         listening = _Listening(client, request)
         interrupts.gently = listening.cancel
         with client.journal.subscribe() as endings:

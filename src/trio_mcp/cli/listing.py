@@ -11,7 +11,7 @@ from .interrupts import Interrupts
 from .show import print_json, print_prompts, print_resources, print_tools
 from .targets import Target, connected
 
-__all__ = ["list_prompts", "list_resources", "list_tools"]
+__all__ = ["all_of", "list_prompts", "list_resources", "list_tools"]
 
 T = TypeVar("T")
 
@@ -20,9 +20,8 @@ async def list_tools(
     interrupts: Interrupts, target: Target, *, as_json: bool, verbose: bool
 ) -> int:
     """Print the tools of a server; the exit status."""
-    async with connected(target, verbose=verbose) as client:
-        interrupts.at_once = client.abort
-        tools = [tool async for tool in client.tools()]
+    async with connected(interrupts, target, "listing tools", verbose=verbose) as client:
+        tools = await all_of(client.tools())
     if as_json:
         print_json(tools)
     else:
@@ -34,10 +33,9 @@ async def list_resources(
     interrupts: Interrupts, target: Target, *, as_json: bool, verbose: bool
 ) -> int:
     """Print the resources of a server and its templates; the exit status."""
-    async with connected(target, verbose=verbose) as client:
-        interrupts.at_once = client.abort
-        resources = await _all(client.resources())
-        templates = await _all(client.templates())
+    async with connected(interrupts, target, "listing resources", verbose=verbose) as client:
+        resources = await all_of(client.resources())
+        templates = await all_of(client.templates())
     if as_json:
         print_json(
             {"resources": unstructure(resources), "resourceTemplates": unstructure(templates)}
@@ -51,9 +49,8 @@ async def list_prompts(
     interrupts: Interrupts, target: Target, *, as_json: bool, verbose: bool
 ) -> int:
     """Print the prompts of a server; the exit status."""
-    async with connected(target, verbose=verbose) as client:
-        interrupts.at_once = client.abort
-        prompts = await _all(client.prompts())
+    async with connected(interrupts, target, "listing prompts", verbose=verbose) as client:
+        prompts = await all_of(client.prompts())
     if as_json:
         print_json(prompts)
     else:
@@ -61,7 +58,7 @@ async def list_prompts(
     return 0
 
 
-async def _all(entries: AsyncIterator[T]) -> list[T]:
+async def all_of(entries: AsyncIterator[T]) -> list[T]:
     """None, of a server that does not know of such a list: not every one has resources."""
     try:
         return [entry async for entry in entries]

@@ -8,6 +8,7 @@ from ..client.started import start_prompt
 from .arguments import parse_texts
 from .failure import no_such
 from .interrupts import Interrupts
+from .listing import all_of
 from .options import RequestOptions
 from .questions import Questions
 from .show import print_json, print_messages
@@ -22,9 +23,10 @@ async def get_prompt(
 ) -> int:
     """Get the prompt, print its messages; the exit status."""
     questions = Questions(request)
-    async with connected(target, verbose=request.verbose, **questions.callbacks) as client:
-        interrupts.at_once = client.abort
-        prompts = {prompt.name: prompt async for prompt in client.prompts()}
+    async with connected(
+        interrupts, target, "listing prompts", verbose=request.verbose, **questions.callbacks
+    ) as client:
+        prompts = {prompt.name: prompt for prompt in await all_of(client.prompts())}
         if name not in prompts:
             raise no_such("prompt", name, prompts)
         arguments = parse_texts(words, prompts[name].arguments or [])
@@ -40,4 +42,5 @@ async def get_prompt(
             print_json(result)
         else:
             print_messages(result)
+        questions.tell_unasked()
         return 0

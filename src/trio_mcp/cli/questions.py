@@ -20,7 +20,7 @@ from ..client.logs import LogMessage
 from ..runtime.jsonrpc import encode
 from ..runtime.models.elicitation import ElicitResult
 from .arguments import parameters_of, parse_value, required_of, type_name
-from .failure import USAGE, CommandError
+from .failure import USAGE, CommandError, complain
 from .options import Answer, RequestOptions
 from .printable import few, json_text, one_line, printable
 from .show import CallView, print_log
@@ -44,6 +44,7 @@ class Questions:
         self._answers = request.answers
         self._log_level = request.log_level
         self._one_by_one = trio.Lock()
+        self._asked: dict[str, None] = {}
 
     @property
     def callbacks(self) -> dict[str, Any]:
@@ -62,6 +63,7 @@ class Questions:
 
         To cancel it gives the terminal back.
         """
+        self._asked[question.key] = None
         given = self._answers.get(question.key)
         if given is not None:
             return _given(question, given)
@@ -71,6 +73,14 @@ class Questions:
             assert self.view is not None
             with self.view.paused():
                 return await _ask(question)
+
+    def tell_unasked(self) -> None:
+        """Say which answers were given to questions that nobody asked: a typo, perhaps. For a
+        request that has ended by itself."""
+        asked = f"asked: {few(self._asked)}" if self._asked else "nothing was asked"
+        for key in self._answers:
+            if key not in self._asked:
+                complain(f"--answer {one_line(key)}=… was not asked for; {asked}")
 
 
 # Beforehand ---------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from ..runtime.models.content import BlobResourceContents, TextResourceContents
 from .failure import FAILED, USAGE, CommandError
 from .interrupts import Interrupts
 from .options import RequestOptions
-from .printable import printable
+from .printable import one_line, printable
 from .questions import Questions
 from .show import print_json
 from .targets import Target, connected
@@ -32,8 +32,13 @@ async def read_resource(
 ) -> int:
     """Read the resource, print it or write it to the file ``output``; the exit status."""
     questions = Questions(request)
-    async with connected(target, verbose=request.verbose, **questions.callbacks) as client:
-        interrupts.at_once = client.abort
+    async with connected(
+        interrupts,
+        target,
+        f"reading {one_line(uri)}",
+        verbose=request.verbose,
+        **questions.callbacks,
+    ) as client:
         started = start_read(client, uri, timeout=request.timeout, max_timeout=request.max_timeout)
         result, status = await watch(
             interrupts, target, uri, started, questions, request.cancel_after
@@ -49,6 +54,7 @@ async def read_resource(
         else:
             sys.stdout.buffer.write(_whole(result.contents))
             sys.stdout.buffer.flush()
+        questions.tell_unasked()
         return 0
 
 

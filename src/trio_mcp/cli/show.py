@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 import click
 import msgspec
 import trio
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 from rich.text import Text
@@ -78,6 +78,9 @@ def print_tools(tools: Sequence[Tool]) -> None:
             summary = _summary(tool)
             signature = f"{tool.name}({', '.join(_parameters(tool))})"
             click.echo(one_line(f"{signature}  {summary}" if summary else signature))
+        return
+    if not tools:
+        console.print("the server offers no tools", style="dim")
         return
     table = Table(box=None, pad_edge=False, padding=(0, 3, 1, 0), header_style="dim")
     table.add_column("tool", no_wrap=True, style="bold cyan")
@@ -154,6 +157,9 @@ def _print_rows(
         for row in rows:
             click.echo(one_line(line(*row)))
         return
+    if not rows:
+        console.print(f"the server offers no {titles[0]}s", style="dim")
+        return
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     for title, style in zip(titles, ("bold cyan", "green", ""), strict=True):
         table.add_column(title, style=style, overflow="fold")
@@ -227,7 +233,7 @@ class CallView(Protocol):
 @contextmanager
 def call_view(name: str) -> Iterator[CallView]:
     """A live line with a bar on a terminal; elsewhere plain lines."""
-    console = Console(stderr=True)
+    console = _RoomyConsole(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         yield _PlainView(one_line(name))
         return
@@ -246,6 +252,16 @@ def call_view(name: str) -> Iterator[CallView]:
     )
     with progress:
         yield _LiveView(progress, one_line(name))
+
+
+class _RoomyConsole(Console):
+    """Leaves room at the end of a line, where a terminal shows ``^C`` as it is typed: it would
+    begin a new line there, and the live one could not be found again."""
+
+    @property  # type: ignore[misc]  # nobody sets it
+    def size(self) -> ConsoleDimensions:
+        size = super().size
+        return ConsoleDimensions(max(size.width - len("^C"), 1), size.height)
 
 
 def _the_rest() -> Column:

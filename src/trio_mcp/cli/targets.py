@@ -9,7 +9,7 @@ import shlex
 import ssl
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -18,7 +18,7 @@ import attrs
 import click
 
 from ..client import Client
-from ..client.connecting import connect
+from ..client.connecting import Connecting, connect
 from ..runtime.errors import (
     ConnectionLost,
     ErrorCode,
@@ -28,6 +28,7 @@ from ..runtime.errors import (
 )
 from ..runtime.server_errors import AuthorizationRequired
 from .failure import USAGE, CommandError
+from .interrupts import Interrupts
 from .loading import ServerFile
 from .printable import printable
 
@@ -37,19 +38,31 @@ _QUOTED_LINES: Final = 12
 """Lines of a failed server's last words that are shown."""
 
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
-_ERRNO: Final = re.compile(r"^\[Errno -?\d+\] ")
+_BARE_ADDRESS: Final = re.compile(
+    r"(?:\[[0-9a-f:.]+\]|[a-z0-9_.-]+):[0-9]{1,5}(?:/\S*)?|(?:localhost|[a-z0-9-]+(?:\.[a-z0-9-]+)+)/\S*",
+    re.IGNORECASE,
+)
+"""Looks like an address without its scheme: a host with a port, or a name of one with a path."""
+_PREFIX: Final = re.compile(r"^(?:\[Errno -?\d+\] |Error connecting to \([^)]*\): )")
+"""What others put before the reason."""
+_ALLOWED_BY: Final = {"hosts= allow it": "--allow-host", "origins= allow it": "--allow-origin"}
+"""How our own servers end a refusal, and the option of ``run`` that it means."""
 _SCHEMES: Final = ("http", "https", "ws", "wss")
 
 
 @attrs.frozen
 class Launch:
-    """A server that is launched."""
+    """A server that is launched.
+
+    :param file: what it is called, if it is a server file.
+    """
 
     command: Sequence[str]
+    file: str | None = None
     leave: ClassVar = "the server to exit"
 
     def __str__(self) -> str:
-        return repr(shlex.join(self.command))
+        return repr(self.file if self.file is not None else shlex.join(self.command))
 
 
 @attrs.frozen
@@ -100,7 +113,7 @@ def parse_target(target: str) -> Target:
     """
     scheme = _SCHEME.match(target)
     if scheme is None:
-        return Launch(_command(target))
+        return _launch(target)
     if scheme[1].lower() not in _SCHEMES:
         raise CommandError(
             f"{target}: an address begins with http://, https://, ws:// or wss://", USAGE
@@ -108,37 +121,42 @@ def parse_target(target: str) -> Target:
     return Address(target)
 
 
-def _command(target: str) -> list[str]:
+def _launch(target: str) -> Launch:
     file = ServerFile.parse(target)
     if file is not None and (file.path.is_file() or " " not in target):
         file.check()
-        return [sys.executable, "-P", "-m", "trio_mcp", "run", target]
+        return Launch([sys.executable, "-P", "-m", "trio_mcp", "run", target], target)
     if Path(target).is_file():
         # A program, perhaps with a space in its name; this one, not its namesake on PATH.
-        return [os.path.abspath(target)]
+        return Launch([os.path.abspath(target)])
     try:
         words = shlex.split(target)
     except ValueError as error:
         raise CommandError(f"{target!r} is no command line: {error}", USAGE) from None
     if not words:
         raise CommandError("TARGET is empty", USAGE)
-    return words
+    return Launch(words)
 
 
 @asynccontextmanager
 async def connected(
-    target: Target, *, verbose: bool = False, **callbacks: Any
+    interrupts: Interrupts, target: Target, doing: str, *, verbose: bool = False, **callbacks: Any
 ) -> AsyncGenerator[Client, None]:
     """A client of a server. What goes wrong comes out as :class:`CommandError`.
 
+    :param doing: what it is for, as :meth:`.Interrupts.doing` takes it.
     :param verbose: show on our standard error what a launched server writes to its own.
     :param callbacks: of :func:`.connect`, for what the server asks and tells.
     """
     there = False
     _configure_logging(verbose)
     try:
-        async with _connect(target, callbacks) as client:
+        connecting = _connect(target, callbacks)
+        interrupts.at_once = connecting.abort
+        interrupts.doing(f"connecting to {target}", target.leave)
+        async with connecting as client:
             there = True
+            interrupts.doing(doing, target.leave)
             yield client
     except (OSError, ValueError) as error:
         if there:
@@ -149,22 +167,18 @@ async def connected(
     except ConnectionLost as error:
         if isinstance(target, Address) and not there:
             how = "use" if error.sent else "connect to"
-            why = _ERRNO.sub("", error.message)
+            why = _PREFIX.sub("", error.message) + _tls_hint(target, error.message)
             raise CommandError(f"cannot {how} {target}: {why}") from None
         raise _lost(error) from None
     except ServerError as error:
-        logged = error.code == ErrorCode.INTERNAL_ERROR and not verbose
-        hint = "; -v shows its log" if logged and isinstance(target, Launch) else ""
-        if isinstance(error, AuthorizationRequired) and isinstance(target, Address):
-            hint = f" (of {target}; -H 'Authorization: …' says who you are)"
-        raise CommandError(f"{error}{hint}") from None
+        raise CommandError(f"{error}{_hint(target, error, verbose)}") from None
     except TrioMcpError as error:
         if isinstance(target, Address) and not there:
             raise CommandError(f"cannot use {target}: {error}") from None
         raise CommandError(str(error)) from None
 
 
-def _connect(target: Target, callbacks: Mapping[str, Any]) -> AbstractAsyncContextManager[Client]:
+def _connect(target: Target, callbacks: Mapping[str, Any]) -> Connecting:
     if isinstance(target, Launch):
         return connect(target.command, **callbacks)
     return connect(
@@ -172,13 +186,45 @@ def _connect(target: Target, callbacks: Mapping[str, Any]) -> AbstractAsyncConte
     )
 
 
+def _hint(target: Target, error: ServerError, verbose: bool) -> str:
+    """What a server's error does not say itself."""
+    if error.code == ErrorCode.METHOD_NOT_FOUND:
+        return "; the server does not offer that"
+    if isinstance(target, Launch):
+        logged = error.code == ErrorCode.INTERNAL_ERROR and not verbose
+        return "; -v shows its log" if logged else ""
+    if not isinstance(error, AuthorizationRequired):
+        return ""
+    if "authorization" in (name.lower() for name in target.headers):
+        return f" (by {target}, with the Authorization that was sent)"
+    return f" (by {target}); -H 'Authorization: …' says who you are"
+
+
 def _no_connection(target: Target, error: OSError | ValueError) -> CommandError:
     if isinstance(target, Launch):
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        return CommandError(f"cannot launch {target.command[0]!r}: {why}")
+        return CommandError(f"cannot launch {target.command[0]!r}: {why}{_meant(target.command)}")
     if isinstance(error, ValueError) and not isinstance(error, OSError):  # TLS knows one of both
         return CommandError(f"cannot connect to {target}: {error}", USAGE)
-    return CommandError(f"cannot connect to {target}: {_why(error)}")
+    hint = _tls_hint(target, str(error))
+    return CommandError(f"cannot connect to {target}: {_why(error)}{hint}")
+
+
+def _meant(command: Sequence[str]) -> str:
+    """A hint, for a command that looks like an address."""
+    if len(command) != 1 or _BARE_ADDRESS.fullmatch(command[0]) is None:
+        return ""
+    return f"; did you mean http://{command[0]}?"
+
+
+def _tls_hint(address: Address, why: str) -> str:
+    """What may help, where TLS has failed."""
+    if "CERTIFICATE_VERIFY_FAILED" in why:
+        return "; --cafile FILE trusts the authorities in FILE"
+    if "WRONG_VERSION_NUMBER" not in why:  # that is one who does not know of TLS
+        return ""
+    scheme, _, place = str(address).partition("s://")
+    return f"; did you mean {scheme}://{place}?"
 
 
 def _why(error: OSError) -> str:
@@ -199,7 +245,8 @@ def _incompatible(target: Target, error: IncompatibleServer) -> str:
         and isinstance(refusal, ServerError)
         and refusal.code != ErrorCode.METHOD_NOT_FOUND
     ):
-        return f"it answers {refusal}"
+        options = (o for end, o in _ALLOWED_BY.items() if refusal.message.endswith(end))
+        return f"it answers {refusal}" + "".join(f"; 'trio-mcp run' takes {o}" for o in options)
     return str(error)
 
 

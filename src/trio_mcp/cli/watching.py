@@ -35,12 +35,16 @@ async def watch(
 
     SIGINT and SIGTERM cancel it, as does the end of ``cancel_after`` seconds.
     """
-    async with started as call:
-        with call_view(name) as view:
-            questions.view = view
-            watched = _WatchedCall(call, view)
-            interrupts.gently = watched.cancel
-            result = await watched.outcome(cancel_after)
+    try:
+        async with started as call:
+            with call_view(name) as view:
+                questions.view = view
+                watched = _WatchedCall(call, view)
+                interrupts.gently = watched.cancel
+                result = await watched.outcome(cancel_after)
+    except (TrioMcpError, CommandError):
+        questions.tell_unasked()
+        raise
     if result is None:
         interrupts.leaving(target.leave)
         return None, interrupts.status or watched.status

@@ -40,7 +40,7 @@ from .logs import OnLog, log_reader
 from .response_cache import ResponseCache
 from .retries import Retry, check_retry
 
-__all__ = ["Target", "connect"]
+__all__ = ["Connecting", "Target", "connect"]
 
 logger = logging.getLogger("trio_mcp.connection")
 
@@ -81,7 +81,7 @@ def connect(
     log_level: LoggingLevel | None = None,
     limits: Limits | None = None,
     tracing: Tracing | None = None,
-) -> AbstractAsyncContextManager[Client]:
+) -> Connecting:
     """Connect to a server, find out what it is, and close the connection in bounded time.
 
     :param target: the address of an MCP endpoint (``"https://example.com/mcp"``, or ``"wss://…"``
@@ -160,7 +160,9 @@ def connect(
     kept = ResponseCache(limits) if cache else None
     options = _Options(env, cwd, headers, ssl_context, restart, reader, tools, retry, kept)
     said = _Said(info, answers, level)
-    return _InOneTask(_connected(target, said, timeouts, limits, guarded(tracing), options))
+    opened: list[CallConnection] = []
+    tracer = guarded(tracing)
+    return Connecting(_connected(target, said, timeouts, limits, tracer, options, opened), opened)
 
 
 @attrs.frozen
@@ -217,6 +219,7 @@ async def _connected(
     limits: Limits,
     tracing: GuardedTracing | None,
     options: _Options,
+    to_close: list[CallConnection],
 ) -> AsyncGenerator[Client, None]:
     journal = Journal(limits.journal_records, limits.journal_backlog)
     # Outside of the nursery, which would put what this raises into a group.
@@ -234,7 +237,7 @@ async def _connected(
         options.retry,
         options.cache,
     )
-    to_close = [connection]
+    to_close.append(connection)
     failure: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -379,15 +382,27 @@ def _is_command(target: object) -> TypeGuard[Sequence[str | os.PathLike[str]]]:
     )
 
 
-class _InOneTask(AbstractAsyncContextManager["Client"]):
+class Connecting(AbstractAsyncContextManager["Client"]):
     """What :func:`connect` returns. Trio's nurseries are left by the task that entered them, the
-    innermost first; to try anything else would corrupt its state."""
+    innermost first; to try anything else would corrupt its state.
 
-    def __init__(self, connected: AbstractAsyncContextManager[Client]) -> None:
+    :param opened: the connections that there are so far.
+    """
+
+    def __init__(
+        self, connected: AbstractAsyncContextManager[Client], opened: Sequence[CallConnection]
+    ) -> None:
         self._connected = connected
+        self._opened = opened
         self._entered = False
         self._client: Client
         self._place: tuple[trio.lowlevel.Task, trio.Nursery]
+
+    def abort(self) -> None:
+        """End the connection without grace, as :meth:`.Client.abort` does, also while there is no
+        client yet: then whoever waits for one has to be cancelled, too. Never waits."""
+        for connection in self._opened:
+            connection.abort()
 
     async def __aenter__(self) -> Client:
         if self._entered:
