@@ -159,7 +159,7 @@ async def test_who_has_to_say_who_they_are_is_told_how() -> None:
         asked = await command("tools", address)
         assert only_line(asked.stderr).endswith("-H 'Authorization: …' says who you are")
         refused = await command("tools", "-H", "Authorization: Bearer x", address)
-        assert only_line(refused.stderr).endswith("with the Authorization that was sent")
+        assert only_line(refused.stderr).endswith("with the Authorization that was sent)")
         assert asked.returncode == refused.returncode == 1
         nursery.cancel_scope.cancel("all was asked")
 
