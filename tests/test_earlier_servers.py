@@ -37,6 +37,7 @@ from trio_mcp import (
     connect,
 )
 
+pytestmark = pytest.mark.xdist_group("reference servers")  # npm gets them once
 PEERS = Path(__file__).parent / "peers"
 Connect: TypeAlias = Callable[..., AbstractAsyncContextManager[Client]]
 

@@ -45,6 +45,7 @@ from trio_mcp import (
 from trio_mcp.runtime.models.results import Result
 
 FIXTURE_SERVER = [sys.executable, str(Path(__file__).parent / "peers" / "fixture_server.py")]
+pytestmark = pytest.mark.xdist_group("typescript")  # npm gets it once
 MODES = pytest.mark.parametrize("mode", ["auto", PINNED], ids=["auto", "pinned"])
 TEXT = "é\u2028“\U0001f4d6”"
 REGION = msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})
