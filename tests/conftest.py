@@ -26,6 +26,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min((os.cpu_count() or 1) + 1, _MOST_PROCESSES)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Raises ``pytest.UsageError`` for a name with an address: it is another in each process."""
+    for item in items:
+        if " at 0x" in item.nodeid:
+            raise pytest.UsageError(f"give the parameters of this test other ids: {item.nodeid}")
+
+
 def pytest_configure() -> None:
     """Let the processes that the tests start find the project compiled.
 
