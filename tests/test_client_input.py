@@ -213,7 +213,6 @@ async def test_all_kinds_are_asked_at_once(autojump_clock: trio.testing.MockCloc
         ({"on_sample": say_it, "sample_tools": True}, {"sampling": {"tools": {}}}),
         ({"on_roots": []}, {"roots": {}}),
     ],
-    ids=str,
 )
 async def test_what_is_declared_is_what_there_is_a_callback_for(
     options: dict[str, Any],
@@ -352,7 +351,6 @@ async def test_a_server_that_only_wants_to_be_asked_again_is_asked_less_and_less
             "input_requests=100",
         ),
     ],
-    ids=str,
 )
 async def test_a_request_for_what_was_not_declared_is_a_violation(
     result: dict[str, Any],
@@ -451,7 +449,6 @@ async def test_choices_and_formats_are_checked(
         (ROOTS, {"on_roots": lambda: "file:///"}),
         (ROOTS, {"on_roots": lambda: ["file:///"]}),
     ],
-    ids=str,
 )
 async def test_what_is_no_answer_is_the_applications_error(
     request_: dict[str, Any], options: dict[str, Any], autojump_clock: trio.testing.MockClock

@@ -172,7 +172,7 @@ def untold(*values: str) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("function", [nothing, three, untold, "titles", 5], ids=str)
+@pytest.mark.parametrize("function", [nothing, three, untold, "titles", 5])
 def test_what_takes_no_text_or_too_much_is_refused_at_once(function: Any) -> None:
     with pytest.raises(TypeError):
         make_server().completion(prompt="recommend", argument="title")(function)
@@ -326,7 +326,6 @@ async def test_at_most_100_are_sent_and_the_numbers_are_true(answer: Any, sent: 
         Completion(["a"], total=5, has_more=False),
         Completion(["a"], total=1, has_more=True),
     ],
-    ids=lambda it: repr(it)[:60],
 )
 async def test_what_cannot_be_sent_is_logged_and_not_told(
     answer: Any, caplog: pytest.LogCaptureFixture

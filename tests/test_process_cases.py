@@ -501,7 +501,7 @@ async def test_no_descendant_is_left_of_a_stubborn_family(tmp_path: Path) -> Non
 async def test_no_descendant_is_left_when_the_close_is_cancelled(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     with trio.CancelScope() as scope:
-        async with connect(launcher(pids)) as client:
+        async with connect(launcher(pids), limits=QUICK) as client:
             await probe(client)
             scope.deadline = trio.current_time() + 0.1  # which strikes while it waits for the exit
     assert scope.cancelled_caught
@@ -531,7 +531,7 @@ async def test_no_descendant_is_left_when_connecting_is_cancelled(tmp_path: Path
 
 
 async def _connect_in_vain(command: Sequence[str]) -> None:
-    async with connect(command):
+    async with connect(command, limits=QUICK):
         raise AssertionError("connected")
 
 
@@ -591,7 +591,7 @@ async def test_invariant_4_forty_connections_leave_nothing_behind(tmp_path: Path
     async def connect_once(number: int) -> None:
         if number % 10 == 1:
             with trio.CancelScope() as scope:
-                async with connect(stub("stubborn", tmp_path / "pids")):
+                async with connect(stub("stubborn", tmp_path / "pids"), limits=QUICK):
                     scope.cancel()
         elif number % 10 == 0:
             with pytest.raises(ConnectionLost):

@@ -481,7 +481,9 @@ async def test_a_peer_that_reads_slowly_is_not_taken_for_one_that_has_stalled() 
         began = trio.current_time()
         received = 0
         while received < 15_000_000:
-            received += len(await peer.stream.receive_some(256 * 1024))
+            data = await peer.stream.receive_some(256 * 1024)
+            assert data, "taken for one that has stalled"
+            received += len(data)
             await trio.sleep(0.02)
         assert trio.current_time() - began > 2 * 0.4
         assert record_of(fixtures.server, 1).state is State.COMPLETED

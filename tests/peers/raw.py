@@ -71,7 +71,7 @@ class RawPeer:
         """Send messages (JSON values, or bytes for what is none) in one write."""
         await self.send_stream.send_all(lines(*messages))
 
-    async def receive(self, timeout: float = 5) -> dict[str, Any]:
+    async def receive(self, timeout: float = 15) -> dict[str, Any]:
         """The next message. Raises ``trio.TooSlowError``, or ``EOFError`` at the end."""
         with trio.fail_after(timeout):
             while b"\n" not in self._buffer:
@@ -84,7 +84,7 @@ class RawPeer:
         self.seen.append(message)
         return message
 
-    async def answer(self, request_id: Any, timeout: float = 5) -> dict[str, Any]:
+    async def answer(self, request_id: Any, timeout: float = 15) -> dict[str, Any]:
         """The answer to one request, in whatever order answers come; all are in ``seen``."""
         for message in self._unclaimed:
             if same_id(message.get("id"), request_id):
@@ -143,7 +143,7 @@ def text_of(message: Mapping[str, Any]) -> str:
     return text
 
 
-async def until(condition: Callable[[], object], timeout: float = 5) -> None:
+async def until(condition: Callable[[], object], timeout: float = 15) -> None:
     """Wait until something that cannot be awaited has come true."""
     with trio.fail_after(timeout):
         while not condition():  # noqa: ASYNC110

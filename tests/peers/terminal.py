@@ -77,6 +77,12 @@ class Terminal:
         return bool(data)
 
 
+# Its size is the terminal's own, not the one that a test runner has set for what it starts.
+_ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+}
+
+
 @contextmanager
 def on_terminal(
     command: Sequence[str], *, columns: int = 100, lines: int = 30, cwd: Path | None = None
@@ -91,7 +97,7 @@ def on_terminal(
         stdin=subprocess.DEVNULL,
         start_new_session=True,
         cwd=cwd,
-        env={**os.environ, "TERM": "xterm-256color"},
+        env={**_ENVIRONMENT, "TERM": "xterm-256color"},
     )
     try:
         select.select([master], [], [], 10)  # the slave stays open here until the program has it
