@@ -9,12 +9,14 @@ cancellation wins.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
 from .errors import ProtocolError
+from .exits import ExitCallbacks
 from .failures import failure_of, passes_on, refusal_of
 from .journal import Record, printable
 from .jsonrpc import Request, RequestId
@@ -84,11 +86,13 @@ class Exchange(Lifecycle):
     __slots__ = (
         "_answered",
         "_at_drain",
+        "_exits",
         "_failed",
         "_frame",
         "_nursery",
         "_posted",
         "_record",
+        "_unwinding",
         "asked",
         "changes_coalesced",
         "changes_sent",
@@ -160,6 +164,8 @@ class Exchange(Lifecycle):
         self.draining = False
         self._at_drain: Callable[[], None] | None = None
         self._nursery: trio.Nursery | None = None
+        self._exits: ExitCallbacks | None = None
+        self._unwinding = False
         self._posted: ProgressUpdate | None = None
         self.started_at: float | None = None
         self.unwound_at: float | None = None
@@ -196,11 +202,13 @@ class Exchange(Lifecycle):
                     error = failure_of(group, error)
                 if error is not None:
                     error = outcome_of(error)
-            except BaseException:
-                self._tear_down()
+                self._note_deadline()
+                self._nursery = self._at_drain = None
+                if self._exits is not None:
+                    await self._exit(self._exits)
+            except BaseException as raised:
+                await self._tear_down(raised)
                 raise
-            self._note_deadline()
-            self._nursery = self._at_drain = None
         if self._state is State.RUNNING:
             self._queue_outcome(result, error)
         else:
@@ -278,13 +286,13 @@ class Exchange(Lifecycle):
     @property
     def nursery(self) -> trio.Nursery:
         if self._nursery is None:
-            raise RuntimeError("this request is over: its nursery has closed")
+            raise RuntimeError(f"{_OVER}: its nursery has closed")
         return self._nursery
 
     @property
     def running(self) -> bool:
-        """Whether the handler, or anything that it started, still runs."""
-        return self._nursery is not None
+        """Whether the handler, anything that it started, or what undoes it, still runs."""
+        return self._nursery is not None or self._unwinding
 
     @property
     def deadline(self) -> float:
@@ -337,8 +345,22 @@ class Exchange(Lifecycle):
         assert self.progress_token is not None
         return self.era.encode_progress(self.progress_token, update)
 
+    def on_exit(self, fn: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """Call ``fn(*args)`` when all that the request has started has ended; in any thread."""
+        exits = self._exits
+        if exits is None:
+            with _making_exits:
+                if self._exits is None:
+                    self._exits = ExitCallbacks()
+                exits = self._exits
+            if self._nursery is None:  # else the exchange's task will find them, once it is
+                raise RuntimeError(_OVER)
+        if not exits.add(fn, args):
+            raise RuntimeError(_OVER)
+
     def note_cleanup(self, outcome: str) -> None:
-        """A ``ctx.cleanup`` block or a thread's window has ended; the worst outcome is kept."""
+        """A ``ctx.cleanup`` block, a thread's window or the exit callbacks have ended; the worst
+        outcome is kept."""
         self.cleanups += 1
         self._keep_worst(outcome)
 
@@ -379,9 +401,31 @@ class Exchange(Lifecycle):
         if scope.deadline <= trio.current_time():
             self.begin_cancel(CancelCause(CancelSource.DEADLINE, None, scope.deadline))
 
-    def _tear_down(self) -> None:
+    async def _exit(self, exits: ExitCallbacks) -> None:
+        """Undo what the handler has asked to be undone. It is still part of the request: nothing is
+        said before it has ended, and a cancellation that comes meanwhile wins."""
+        self._unwinding = True
+        try:
+            await exits.run(self.key, self.core.limits.cleanup)
+        finally:
+            self._unwinding = False
+            self.note_cleanup(exits.outcome or "error")
+
+    async def _tear_down(self, raised: BaseException) -> None:
         """A scope around the connection is going down with all that is in it."""
         self._nursery = None
+        exits = self._exits
+        try:
+            if (
+                exits is not None
+                and exits.outcome is None
+                and not isinstance(raised, GeneratorExit)
+            ):
+                await self._exit(exits)
+        finally:
+            self._be_torn_down()
+
+    def _be_torn_down(self) -> None:
         if self._state is State.RUNNING:
             cause = CancelCause(CancelSource.DISCONNECT, "torn down", trio.current_time())
             self.begin_cancel(cause)
@@ -460,4 +504,6 @@ class Exchange(Lifecycle):
             span.end(record, self.error_code if self._answered else None)
 
 
+_making_exits = threading.Lock()
+_OVER = "this request is over"
 _CLEANUP_RANK = {None: 0, "clean": 1, "error": 2, "timed out": 3, "abandoned": 4}
