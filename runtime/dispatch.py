@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import attrs
@@ -55,9 +55,12 @@ class Method:
 
 
 class Connection(Peer, Protocol):
-    """A connection, as the scope tree and a drain see it."""
+    """A connection, as the scope tree and an operator see it."""
 
     def scope(self) -> Scope: ...
+
+    def exchanges(self) -> Iterable[Exchange]:
+        """Those that it has now; some of them may be over, but for what has to be written."""
 
 
 class Dispatcher:
@@ -261,7 +264,14 @@ class Dispatcher:
             )
         return _internal(exchange)
 
-    # The scope tree -----------------------------------------------------------------------------
+    # Looking inside -----------------------------------------------------------------------------
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """The requests in flight: those whose answer has not begun to go out. No order."""
+        for connection in tuple(self.connections):
+            for exchange in tuple(connection.exchanges()):
+                if exchange.ended_at is None:
+                    yield exchange
 
     def scopes(self) -> Scope:
         """The server with everything that lives below it, stragglers last."""

@@ -231,7 +231,7 @@ class Exchange(Lifecycle):
             # The outcome waits in the writer, unclaimed: it is late.
             kind = "error" if self._failed else "result"
             self._frame = None
-            self._stopped(kind)
+            self._stopped(kind, queued=True)
         return True
 
     def end_on_drain(self, end: Callable[[], None]) -> None:
@@ -475,8 +475,10 @@ class Exchange(Lifecycle):
             self.cleanup_outcome = "clean"
         self._stopped("error" if error is not None else None if result is None else "result")
 
-    def _stopped(self, late: str | None) -> None:
-        """The cancelled work has stopped: answer if the peer is to know, or end in silence."""
+    def _stopped(self, late: str | None, *, queued: bool = False) -> None:
+        """The cancelled work has stopped: answer if the peer is to know, or end in silence.
+        ``queued``: the exchange waits in the writer already, and has something else to say there.
+        """
         assert self.cause is not None
         now = self.unwound_at = trio.current_time()
         if late is not None:
@@ -486,7 +488,8 @@ class Exchange(Lifecycle):
             refusal = refusal_of(self.cause, self.received_at)
             self.error_code = refusal.code
             self._frame = self.core.encode_error(self, refusal)
-            self.reply.finish(self)
+            if not queued:
+                self.reply.finish(self)
         else:
             self._drop_answer()
 

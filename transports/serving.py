@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterable
 
 import trio
 
@@ -268,6 +269,9 @@ class ServerConnection:
         self._request_bytes -= exchange.request.size + exchange.held
         self._core.close()
         self._note_change()
+
+    def exchanges(self) -> Iterable[Exchange]:
+        return self._exchanges.values()
 
     def scope(self) -> Scope:
         return Scope(

@@ -33,6 +33,7 @@ from .runtime.errors import (
     TrioMcpError,
     Unauthorized,
 )
+from .runtime.inflight import InFlight
 from .runtime.journal import CallStatus, Journal, Record
 from .runtime.lifecycle import CancelCause, CancelSource, LateOutcome, State
 from .runtime.limits import Limits
@@ -141,6 +142,7 @@ __all__ = [
     "Icon",
     "ImageContent",
     "Implementation",
+    "InFlight",
     "IncompatibleServer",
     "InputRequired",
     "InternalError",

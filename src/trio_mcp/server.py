@@ -19,7 +19,10 @@ from .handlers.sealing import Secret
 from .handlers.soundness import check_options, check_sendable
 from .runtime.dispatch import Dispatcher, Method
 from .runtime.eras.revision_2026_07_28 import VERSION, Revision20260728
+from .runtime.exchange import Exchange
+from .runtime.inflight import InFlight, in_flight
 from .runtime.journal import Journal
+from .runtime.lifecycle import CancelSource
 from .runtime.limits import Limits, limits_or_default
 from .runtime.models.base import Icon, Implementation, RequestParams
 from .runtime.scopes import Scope
@@ -259,6 +262,33 @@ class Server(Features):
         """Serve one peer over a wire of your own; see :class:`~trio_mcp.transports.wire.Wire`."""
         await serve_wire(self._core, wire)
 
+    # Operating ------------------------------------------------------------------------------------
+
+    def inflight(self) -> tuple[InFlight, ...]:
+        """The requests in flight at this moment, the oldest first: those whose answer has not begun
+        to go out, on whatever wire."""
+        return tuple(in_flight(one) for one in sorted(self._core.exchanges(), key=_key_of))
+
+    def cancel(self, key: int, reason: str | None = None) -> bool:
+        """Cancel one request, whoever's it is, with cause OPERATOR; ``key`` is that of
+        :meth:`inflight`, the journal and ``ctx.key``.
+
+        Never waits: the request is answered with error -31003 and the reason, on HTTP with status
+        200, once its clean-up is over. ``False`` if there is no such request, if it is over, or if
+        it is being cancelled already: the first cause wins.
+
+        In the event loop; from a thread ``trio.from_thread.run_sync(server.cancel, key)``. Raises
+        ``TypeError`` for a reason that is no text.
+        """
+        if reason is not None and not isinstance(reason, str):
+            raise TypeError(f"reason is a text, not {reason!r:.80}")
+        if reason is not None:
+            reason = reason[: self.limits.text_length].encode(errors="backslashreplace").decode()
+        for exchange in self._core.exchanges():
+            if exchange.key == key:
+                return exchange.cancel(CancelSource.OPERATOR, reason)
+        return False
+
     # Looking inside -------------------------------------------------------------------------------
 
     @property
@@ -269,3 +299,7 @@ class Server(Features):
     def scopes(self) -> Scope:
         """The scope tree as it is now: connections, requests in flight, their threads."""
         return self._core.scopes()
+
+
+def _key_of(exchange: Exchange) -> int:
+    return exchange.key

@@ -399,6 +399,9 @@ class _Request:
     def forget(self, exchange: Exchange) -> None:
         self._service.core.close()
 
+    def exchanges(self) -> Iterable[Exchange]:
+        return () if self._exchange is None else (self._exchange,)
+
     def scope(self) -> Scope:
         exchange = self._exchange
         return Scope(
