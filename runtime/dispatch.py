@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from .context import Context
+from .draining import Draining
 from .eras.base import Era
 from .errors import ErrorCode, ProtocolError
 from .exchange import Exchange, Peer, Reply
@@ -78,6 +79,7 @@ class Dispatcher:
         self.connections: set[Connection] = set()
         self.inflight = 0
         self.thread = threading.get_ident()
+        self.draining = Draining(self)
         self._token: trio.lowlevel.TrioToken | None = None
         self._began_at = 0.0
 
@@ -91,6 +93,7 @@ class Dispatcher:
             self._token = token
             self.threads = ThreadPool(self.limits.threads)
             self.connections.clear()
+            self.draining.reset()
             self.inflight = 0
             self._began_at = trio.current_time()
             self.thread = threading.get_ident()
@@ -280,7 +283,7 @@ class Dispatcher:
         return Scope(
             kind=ScopeKind.SERVER,
             label=self.name,
-            state="serving" if below else "idle",
+            state="idle" if not below else "draining" if self.draining.begun else "serving",
             age=trio.current_time() - self._began_at if below else 0.0,
             children=tuple(below),
         )

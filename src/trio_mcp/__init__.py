@@ -18,6 +18,7 @@ from .handlers.changes import Change, ChangeBus, LocalBus
 from .handlers.results import ToolResult
 from .handlers.schema.type_hints import McpHeader
 from .runtime.context import Context
+from .runtime.draining import DrainReport
 from .runtime.errors import (
     CallCancelled,
     CallTimeout,
@@ -127,6 +128,7 @@ __all__ = [
     "CreateMessageResult",
     "DeadlineExceeded",
     "DiscoverResult",
+    "DrainReport",
     "Elicit",
     "ElicitResult",
     "ElicitUrl",

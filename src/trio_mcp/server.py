@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from .handlers.pagination import Cursors
 from .handlers.sealing import Secret
 from .handlers.soundness import check_options, check_sendable
 from .runtime.dispatch import Dispatcher, Method
+from .runtime.draining import DrainReport, ServerState
 from .runtime.eras.revision_2026_07_28 import VERSION, Revision20260728
 from .runtime.exchange import Exchange
 from .runtime.inflight import InFlight, in_flight
@@ -263,6 +265,45 @@ class Server(Features):
         await serve_wire(self._core, wire)
 
     # Operating ------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are taken: something serves, and no drain has begun."""
+        return self.state == "ready"
+
+    @property
+    def state(self) -> ServerState:
+        """``"idle"``: nothing serves; ``"ready"``; ``"draining"``: :meth:`drain` was called;
+        ``"drained"``: and all has ended. That lasts for the rest of the Trio run."""
+        return self._core.draining.state
+
+    async def drain(self, limit: float | None = None) -> DrainReport:
+        """Take no more requests, on any wire, and wait until all has ended; from any task of the
+        application, in the run that serves.
+
+        New requests are answered with error -31002, on HTTP with status 503, and ``/healthz`` says
+        ``draining``, from this moment on. Those in flight have ``limit`` seconds
+        (``Limits.drain``), then they are cancelled with cause SHUTDOWN. When clean-up is over and
+        the answers are out, the ``serve_*`` calls return, without an exception, and so does this.
+        A server that was drained serves no more in this Trio run: streams are closed at once, and
+        ``serve_http`` and ``serve_websocket`` raise ``RuntimeError``. What :meth:`asgi` returned
+        refuses, and whoever serves it is the application's to stop.
+
+        Bounded: at most ``limit + Limits.longest_cleanup + Limits.cleanup + 2 * Limits.drain``
+        seconds, whatever handlers do. What still runs then is in the report, and is logged as a
+        warning of ``trio_mcp.server``: threads that do not stop; and requests whose handlers shield
+        themselves, which Trio cannot end. A ``serve_*`` call does not return before these end.
+
+        May be called again, also meanwhile: all wait for the same end, and an earlier one brings it
+        forward. Cancelling it does not take it back: what is in flight is cancelled at once then,
+        SHUTDOWN, and nobody waits. A handler that waits for it waits for itself, until ``limit``.
+
+        Raises ``ValueError`` unless ``limit`` is a finite number that is not negative.
+        """
+        seconds = self.limits.drain if limit is None else limit
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"limit is a finite number of seconds, not {limit!r}")
+        return await self._core.draining.drain(seconds)
 
     def inflight(self) -> tuple[InFlight, ...]:
         """The requests in flight at this moment, the oldest first: those whose answer has not begun
