@@ -39,8 +39,7 @@ class HandlerFunction:
     async def run(self, ctx: Context, name: str, arguments: Mapping[str, Any]) -> Any:
         """Call it for a request; ``name`` is what the scope tree calls its thread."""
         exchange = exchange_of(ctx)
-        if self.timeout is not None:
-            exchange.limit_time(self.timeout)
+        exchange.limit_time(self.timeout)
         if self.context_parameter is not None:
             arguments = {**arguments, self.context_parameter: ctx}
         if self.is_async:

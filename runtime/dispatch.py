@@ -24,6 +24,7 @@ from .journal import Journal, printable
 from .jsonrpc import NonFiniteNumber, Request, encode_error, encode_result
 from .limits import Limits
 from .logs import LogReporter
+from .models.base import META_TIMEOUT
 from .offload import ThreadPool
 from .principal import Principal
 from .rounds import InputRequired, Round, Rounds
@@ -75,6 +76,7 @@ class Dispatcher:
         self.journal = Journal(limits.journal_records, limits.journal_backlog)
         self.methods: dict[str, Method] = {}
         self.rounds: Rounds | None = None
+        self.timeout: float | None = None
         self.threads = ThreadPool(limits.threads)
         self.connections: set[Connection] = set()
         self.inflight = 0
@@ -186,6 +188,8 @@ class Dispatcher:
         exchange.progress_token = metadata.progress_token
         if metadata.log_level is not None:
             exchange.logs = LogReporter(exchange, metadata.log_level)
+        if (announced := metadata.raw.get(META_TIMEOUT)) is not None:
+            exchange.heed_timeout(announced)
         params: Any = era.read_params(method.params, request.params)
         if method.asks and (params.request_state is not None or params.input_responses is not None):
             exchange.round = self._open_round(exchange, params)

@@ -17,7 +17,7 @@ import trio
 
 from .errors import ProtocolError
 from .exits import ExitCallbacks
-from .failures import failure_of, passes_on, refusal_of
+from .failures import ANNOUNCED, failure_of, passes_on, refusal_of
 from .journal import Record, printable
 from .jsonrpc import Request, RequestId
 from .lifecycle import ANSWERED, CancelCause, CancelSource, Lifecycle, State
@@ -84,6 +84,7 @@ class Exchange(Lifecycle):
     """
 
     __slots__ = (
+        "_announced",
         "_answered",
         "_at_drain",
         "_exits",
@@ -164,6 +165,7 @@ class Exchange(Lifecycle):
         self.draining = False
         self._at_drain: Callable[[], None] | None = None
         self._nursery: trio.Nursery | None = None
+        self._announced: float | None = None
         self._exits: ExitCallbacks | None = None
         self._unwinding = False
         self._posted: ProgressUpdate | None = None
@@ -299,10 +301,26 @@ class Exchange(Lifecycle):
         """When this request is cancelled with cause DEADLINE; Trio's clock, ``inf`` for never."""
         return float("inf") if self._nursery is None else self._nursery.cancel_scope.deadline
 
-    def limit_time(self, seconds: float) -> None:
-        """Give the request ``seconds`` from its arrival, unless it has less already."""
+    def limit_time(self, seconds: float | None) -> None:
+        """Give the request ``seconds`` from its arrival, unless it has less already; ``None``: as
+        many as the server gives to all that say nothing of their own."""
+        if seconds is None:
+            seconds = self.core.timeout
+            if seconds is None:
+                return
         scope = self.nursery.cancel_scope
         scope.deadline = min(scope.deadline, self.received_at + seconds)
+
+    def heed_timeout(self, milliseconds: object) -> None:
+        """The client has announced when it gives up, counted from the arrival as any other limit.
+        What is no such time is ignored."""
+        if not isinstance(milliseconds, (int, float)) or isinstance(milliseconds, bool):
+            return
+        if not 0 < milliseconds <= _LONGEST_ANNOUNCED:
+            return
+        self._announced = self.received_at + milliseconds / 1000
+        scope = self.nursery.cancel_scope
+        scope.deadline = min(scope.deadline, self._announced)
 
     @property
     def answered(self) -> bool:
@@ -399,7 +417,8 @@ class Exchange(Lifecycle):
             return
         scope = nursery.cancel_scope
         if scope.deadline <= trio.current_time():
-            self.begin_cancel(CancelCause(CancelSource.DEADLINE, None, scope.deadline))
+            reason = ANNOUNCED if scope.deadline == self._announced else None
+            self.begin_cancel(CancelCause(CancelSource.DEADLINE, reason, scope.deadline))
 
     async def _exit(self, exits: ExitCallbacks) -> None:
         """Undo what the handler has asked to be undone. It is still part of the request: nothing is
@@ -507,6 +526,7 @@ class Exchange(Lifecycle):
             span.end(record, self.error_code if self._answered else None)
 
 
+_LONGEST_ANNOUNCED = 1e12  # milliseconds
 _making_exits = threading.Lock()
 _OVER = "this request is over"
 _CLEANUP_RANK = {None: 0, "clean": 1, "error": 2, "timed out": 3, "abandoned": 4}

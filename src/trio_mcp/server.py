@@ -17,7 +17,7 @@ from .handlers.input.request_state import RequestStates
 from .handlers.input.rounds import HandlerRounds
 from .handlers.pagination import Cursors
 from .handlers.sealing import Secret
-from .handlers.soundness import check_options, check_sendable
+from .handlers.soundness import check_options, check_sendable, check_timeout
 from .runtime.dispatch import Dispatcher, Method
 from .runtime.draining import DrainReport, ServerState
 from .runtime.eras.revision_2026_07_28 import VERSION, Revision20260728
@@ -53,6 +53,9 @@ class Server(Features):
     :param website_url: where people find more.
     :param icons: for user interfaces.
     :param limits: every bound of the runtime.
+    :param timeout: seconds from its arrival for each request that a tool, a resource, a prompt or a
+        completer serves; then it is cancelled with cause DEADLINE. One of their own, longer or
+        shorter, goes before it; ``math.inf`` is for none.
     :param secret: seals cursors and the state of requests that take several rounds; without one
         they are good for this process only. Of a list, the first one seals and all of them open:
         that is how it is changed.
@@ -78,6 +81,7 @@ class Server(Features):
         website_url: str | None = None,
         icons: Sequence[Icon] | None = None,
         limits: Limits | None = None,
+        timeout: float | None = None,
         secret: Secret | None = None,
         single_use_state: bool = False,
         cache: CacheHint | None = None,
@@ -88,6 +92,7 @@ class Server(Features):
         self.version = version
         self.limits = limits = limits_or_default(limits)
         check_options(icons=icons)
+        check_timeout(timeout)
         check_cache(cache)
         info = Implementation(
             name=name,
@@ -101,6 +106,7 @@ class Server(Features):
             raise TypeError(f"instructions are a text, not {type(instructions).__name__}")
         cache = cache if cache is not None else CacheHint()
         core = Dispatcher(name, Revision20260728(info, limits.id_length), limits, tracing)
+        core.timeout = timeout
         states = RequestStates(secret, limits, single_use=single_use_state)
         core.rounds = self._rounds = HandlerRounds(states)
         super().__init__(core, Cursors(secret), cache, bus if bus is not None else LocalBus())

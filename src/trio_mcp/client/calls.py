@@ -60,6 +60,8 @@ class Timeouts:
     idle: float = attrs.field(validator=_seconds)
     total: float = attrs.field(validator=_seconds)
     reset_on_progress: bool = True
+    announced: bool = False
+    """Whether the server is told of ``total``."""
 
     def but(
         self, idle: float | None, total: float | None, reset_on_progress: bool | None = None
@@ -71,6 +73,7 @@ class Timeouts:
             self.idle if idle is None else idle,
             self.total if total is None else total,
             self.reset_on_progress if reset_on_progress is None else reset_on_progress,
+            self.announced,
         )
 
 
@@ -117,6 +120,10 @@ class PendingCall:
     def rounds(self) -> int:
         """Times that the server has asked for input."""
         return self._rounds
+
+    def left(self) -> float:
+        """Seconds until the total time is over, for a next attempt."""
+        return self._began_at + self._timeouts.total - trio.current_time()
 
     def last_start(self, timeout: float) -> float:
         """When the last attempt may begin, if the first one may be ``timeout`` seconds ago."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -10,7 +11,7 @@ import trio
 from ..runtime.call import Call
 from ..runtime.journal import printable
 from ..runtime.limits import Limits
-from ..runtime.models.base import META_IDEMPOTENCY_KEY
+from ..runtime.models.base import META_IDEMPOTENCY_KEY, META_TIMEOUT
 from ..runtime.server_errors import InvalidParams
 from ..runtime.tracing import GuardedTracing, TraceContext, TracedRequest, trace_id_of
 from ..transports.calling import CallConnection
@@ -85,6 +86,7 @@ class Requests:
         earlier: PendingCall | None = None,
     ) -> PendingCall:
         """A call that may take several rounds, or its next attempt."""
+        meta = _announced(timeouts, earlier, meta)
         call = self._open(method, params, target, trace, meta)
         return PendingCall(self._connection, call, timeouts, self._limits, self._answers, earlier)
 
@@ -114,7 +116,8 @@ class Requests:
         """A call that takes one round and only reads."""
 
         def start(earlier: PendingCall | None) -> PendingCall:
-            call = self._open(method, params, None, trace)
+            meta = _announced(timeouts, earlier, None)
+            call = self._open(method, params, None, trace, meta)
             return PendingCall(self._connection, call, timeouts, self._limits, None, earlier)
 
         return read_result(model, await self._finish(start, on_progress, retry, True), method)
@@ -215,6 +218,16 @@ class Requests:
             meta={},
             trace=trace,
         )
+
+
+def _announced(
+    timeouts: Timeouts, earlier: PendingCall | None, meta: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """``meta``, with the time after which the call is given up, if the server is told of it."""
+    if not timeouts.announced or timeouts.total == math.inf:
+        return meta
+    left = timeouts.total if earlier is None else earlier.left()
+    return {**(meta or {}), META_TIMEOUT: max(1, math.ceil(left * 1000))}
 
 
 def _key_meta(key: str) -> dict[str, str]:
