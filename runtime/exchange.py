@@ -301,13 +301,8 @@ class Exchange(Lifecycle):
         """When this request is cancelled with cause DEADLINE; Trio's clock, ``inf`` for never."""
         return float("inf") if self._nursery is None else self._nursery.cancel_scope.deadline
 
-    def limit_time(self, seconds: float | None) -> None:
-        """Give the request ``seconds`` from its arrival, unless it has less already; ``None``: as
-        many as the server gives to all that say nothing of their own."""
-        if seconds is None:
-            seconds = self.core.timeout
-            if seconds is None:
-                return
+    def limit_time(self, seconds: float) -> None:
+        """Give the request ``seconds`` from its arrival, unless it has less already."""
         scope = self.nursery.cancel_scope
         scope.deadline = min(scope.deadline, self.received_at + seconds)
 

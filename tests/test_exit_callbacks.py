@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.peers.raw import RawPeer, call, cancel, raw_client, text_of, until
+from tests.peers.raw_http import HttpPeer, post
 from tests.test_races import ScriptedWire
 
 from trio_mcp import (
@@ -186,6 +188,29 @@ async def test_children_have_ended_before(autojump_clock: trio.testing.MockClock
         await peer.send(call(1, "parent"))
         assert text_of(await peer.answer(1)) == "done"
     assert site.undone == ["child", "second", "first"]
+
+
+@pytest.mark.parametrize("tool", ["returns", "never"])
+async def test_over_http_nothing_is_said_before_and_a_client_that_leaves_changes_nothing(
+    tool: str,
+) -> None:
+    site = Site()
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(partial(site.server.serve_http, port=0))
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await stream.send_all(post(call(1, tool)))
+        if tool == "returns":
+            response = await HttpPeer(stream).response()
+            assert text_of(response.json) == "done"
+            assert site.undone == ["second", "first"]
+        else:
+            await until(lambda: len(site.server.inflight()) == 1)
+            await until(lambda: site.server.inflight()[0].phase == "working")
+        await stream.aclose()
+        await until(lambda: len(site.server.journal))
+        assert site.undone == ["second", "first"]
+        nursery.cancel_scope.cancel()
+    assert site.record.state is (State.COMPLETED if tool == "returns" else State.CANCELLED)
 
 
 # Cancelled while they run -------------------------------------------------------------------------
