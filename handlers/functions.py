@@ -20,7 +20,7 @@ class HandlerFunction:
     """A function that the application offers, and how it is run.
 
     ``context_parameter`` is the parameter that takes the :class:`~trio_mcp.Context`, if there is
-    one; ``timeout`` is in seconds from the request's arrival.
+    one; ``timeout`` is in seconds from the request's arrival, ``None`` for the server's.
     """
 
     function: Callable[..., Any]
@@ -39,8 +39,9 @@ class HandlerFunction:
     async def run(self, ctx: Context, name: str, arguments: Mapping[str, Any]) -> Any:
         """Call it for a request; ``name`` is what the scope tree calls its thread."""
         exchange = exchange_of(ctx)
-        if self.timeout is not None:
-            exchange.limit_time(self.timeout)
+        timeout = self.timeout if self.timeout is not None else exchange.core.timeout
+        if timeout is not None:
+            exchange.limit_time(timeout)
         if self.context_parameter is not None:
             arguments = {**arguments, self.context_parameter: ctx}
         if self.is_async:

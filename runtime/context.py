@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -84,7 +85,8 @@ class Context:
         """A shielded block with a time limit, for ``finally``: ``with ctx.cleanup(5): …``.
 
         Inside it awaits work although the request is cancelled. After ``seconds`` it is cancelled
-        itself, execution goes on after the block, and the journal says ``timed out``. Raises
+        itself, execution goes on after the block, and the journal says ``timed out``. A block
+        inside of another one ends with that at the latest. Raises
         ``ValueError`` unless ``0 < seconds <= Limits.longest_cleanup``: no shield without a bound;
         and ``RuntimeError`` in a thread, which has nothing to await.
         """
@@ -99,6 +101,23 @@ class Context:
                 f"(Limits.longest_cleanup), not {seconds!r}"
             )
         return Cleanup(self._exchange, seconds)
+
+    def on_exit(self, fn: Callable[..., object], *args: Any) -> None:
+        """Call ``fn(*args)``, and await what it returns if that can be, when the request ends.
+
+        However it ends: with a result, an error, questions, cancelled by whatever cause. That is
+        once the handler and its children in :attr:`nursery` have ended, and before the answer
+        leaves. The callbacks are called once each, the last first, in the event loop, shielded, and
+        have ``Limits.cleanup`` seconds together; then what awaits is cancelled. What they raise is
+        logged and recorded, keeps none of the others from being called, and does not change the
+        answer. A request that is cancelled while they run is cancelled.
+
+        Never waits, and works the same in threads. Raises ``TypeError`` for what cannot be called,
+        ``RuntimeError`` once the request is over.
+        """
+        if not callable(fn):
+            raise TypeError(f"on_exit() takes a function and its arguments, not {fn!r:.80}")
+        self._exchange.on_exit(fn, args)
 
     # Speaking to the client ---------------------------------------------------------------------
 
@@ -287,18 +306,28 @@ def exchange_of(ctx: Context) -> Exchange:
     return ctx._exchange
 
 
+_around: ContextVar[Cleanup | None] = ContextVar("trio_mcp_cleanup", default=None)
+"""The innermost clean-up block of a task. Tasks inherit it, but for them it is none of their own.
+"""
+
+
 class Cleanup:
     """See :meth:`Context.cleanup`."""
 
-    __slots__ = ("_exchange", "_scope", "_seconds")
+    __slots__ = ("_around", "_deadline", "_exchange", "_scope", "_seconds", "_task")
 
     def __init__(self, exchange: Exchange, seconds: float) -> None:
         self._exchange = exchange
         self._seconds = seconds
 
     def __enter__(self) -> trio.CancelScope:
-        deadline = trio.current_time() + self._seconds
-        self._scope = trio.CancelScope(shield=True, deadline=deadline)
+        self._task = trio.lowlevel.current_task()
+        self._around = around = _around.get()
+        self._deadline = trio.current_time() + self._seconds
+        if around is not None and around._task is self._task:
+            self._deadline = min(self._deadline, around._deadline)  # its shield would keep that off
+        _around.set(self)
+        self._scope = trio.CancelScope(shield=True, deadline=self._deadline)
         return self._scope.__enter__()
 
     def __exit__(
@@ -307,6 +336,7 @@ class Cleanup:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
+        _around.set(self._around)
         swallow = bool(self._scope.__exit__(kind, error, traceback))
         if self._scope.cancelled_caught:
             outcome = "timed out"

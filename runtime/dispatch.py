@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import attrs
 import trio
 
 from .context import Context
+from .draining import Draining
 from .eras.base import Era
 from .errors import ErrorCode, ProtocolError
 from .exchange import Exchange, Peer, Reply
@@ -23,6 +24,7 @@ from .journal import Journal, printable
 from .jsonrpc import NonFiniteNumber, Request, encode_error, encode_result
 from .limits import Limits
 from .logs import LogReporter
+from .models.base import META_TIMEOUT
 from .offload import ThreadPool
 from .principal import Principal
 from .rounds import InputRequired, Round, Rounds
@@ -55,9 +57,12 @@ class Method:
 
 
 class Connection(Peer, Protocol):
-    """A connection, as the scope tree and a drain see it."""
+    """A connection, as the scope tree and an operator see it."""
 
     def scope(self) -> Scope: ...
+
+    def exchanges(self) -> Iterable[Exchange]:
+        """Those that it has now; some of them may be over, but for what has to be written."""
 
 
 class Dispatcher:
@@ -71,10 +76,12 @@ class Dispatcher:
         self.journal = Journal(limits.journal_records, limits.journal_backlog)
         self.methods: dict[str, Method] = {}
         self.rounds: Rounds | None = None
+        self.timeout: float | None = None
         self.threads = ThreadPool(limits.threads)
         self.connections: set[Connection] = set()
         self.inflight = 0
         self.thread = threading.get_ident()
+        self.draining = Draining(self)
         self._token: trio.lowlevel.TrioToken | None = None
         self._began_at = 0.0
 
@@ -88,6 +95,7 @@ class Dispatcher:
             self._token = token
             self.threads = ThreadPool(self.limits.threads)
             self.connections.clear()
+            self.draining.reset()
             self.inflight = 0
             self._began_at = trio.current_time()
             self.thread = threading.get_ident()
@@ -180,6 +188,8 @@ class Dispatcher:
         exchange.progress_token = metadata.progress_token
         if metadata.log_level is not None:
             exchange.logs = LogReporter(exchange, metadata.log_level)
+        if (announced := metadata.raw.get(META_TIMEOUT)) is not None:
+            exchange.heed_timeout(announced)
         params: Any = era.read_params(method.params, request.params)
         if method.asks and (params.request_state is not None or params.input_responses is not None):
             exchange.round = self._open_round(exchange, params)
@@ -261,7 +271,14 @@ class Dispatcher:
             )
         return _internal(exchange)
 
-    # The scope tree -----------------------------------------------------------------------------
+    # Looking inside -----------------------------------------------------------------------------
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """The requests in flight: those whose answer has not begun to go out. No order."""
+        for connection in tuple(self.connections):
+            for exchange in tuple(connection.exchanges()):
+                if exchange.ended_at is None:
+                    yield exchange
 
     def scopes(self) -> Scope:
         """The server with everything that lives below it, stragglers last."""
@@ -270,7 +287,7 @@ class Dispatcher:
         return Scope(
             kind=ScopeKind.SERVER,
             label=self.name,
-            state="serving" if below else "idle",
+            state="idle" if not below else "draining" if self.draining.begun else "serving",
             age=trio.current_time() - self._began_at if below else 0.0,
             children=tuple(below),
         )

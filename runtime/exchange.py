@@ -9,13 +9,15 @@ cancellation wins.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
 from .errors import ProtocolError
-from .failures import failure_of, passes_on, refusal_of
+from .exits import ExitCallbacks
+from .failures import ANNOUNCED, failure_of, passes_on, refusal_of
 from .journal import Record, printable
 from .jsonrpc import Request, RequestId
 from .lifecycle import ANSWERED, CancelCause, CancelSource, Lifecycle, State
@@ -82,13 +84,16 @@ class Exchange(Lifecycle):
     """
 
     __slots__ = (
+        "_announced",
         "_answered",
         "_at_drain",
+        "_exits",
         "_failed",
         "_frame",
         "_nursery",
         "_posted",
         "_record",
+        "_unwinding",
         "asked",
         "changes_coalesced",
         "changes_sent",
@@ -160,6 +165,9 @@ class Exchange(Lifecycle):
         self.draining = False
         self._at_drain: Callable[[], None] | None = None
         self._nursery: trio.Nursery | None = None
+        self._announced: float | None = None
+        self._exits: ExitCallbacks | None = None
+        self._unwinding = False
         self._posted: ProgressUpdate | None = None
         self.started_at: float | None = None
         self.unwound_at: float | None = None
@@ -196,11 +204,13 @@ class Exchange(Lifecycle):
                     error = failure_of(group, error)
                 if error is not None:
                     error = outcome_of(error)
-            except BaseException:
-                self._tear_down()
+                self._note_deadline()
+                self._nursery = self._at_drain = None
+                if self._exits is not None:
+                    await self._exit(self._exits)
+            except BaseException as raised:
+                await self._tear_down(raised)
                 raise
-            self._note_deadline()
-            self._nursery = self._at_drain = None
         if self._state is State.RUNNING:
             self._queue_outcome(result, error)
         else:
@@ -223,7 +233,7 @@ class Exchange(Lifecycle):
             # The outcome waits in the writer, unclaimed: it is late.
             kind = "error" if self._failed else "result"
             self._frame = None
-            self._stopped(kind)
+            self._stopped(kind, queued=True)
         return True
 
     def end_on_drain(self, end: Callable[[], None]) -> None:
@@ -278,13 +288,13 @@ class Exchange(Lifecycle):
     @property
     def nursery(self) -> trio.Nursery:
         if self._nursery is None:
-            raise RuntimeError("this request is over: its nursery has closed")
+            raise RuntimeError(f"{_OVER}: its nursery has closed")
         return self._nursery
 
     @property
     def running(self) -> bool:
-        """Whether the handler, or anything that it started, still runs."""
-        return self._nursery is not None
+        """Whether the handler, anything that it started, or what undoes it, still runs."""
+        return self._nursery is not None or self._unwinding
 
     @property
     def deadline(self) -> float:
@@ -295,6 +305,17 @@ class Exchange(Lifecycle):
         """Give the request ``seconds`` from its arrival, unless it has less already."""
         scope = self.nursery.cancel_scope
         scope.deadline = min(scope.deadline, self.received_at + seconds)
+
+    def heed_timeout(self, milliseconds: object) -> None:
+        """The client has announced when it gives up, counted from the arrival as any other limit.
+        What is no such time is ignored."""
+        if not isinstance(milliseconds, (int, float)) or isinstance(milliseconds, bool):
+            return
+        if not 0 < milliseconds <= _LONGEST_ANNOUNCED:
+            return
+        self._announced = self.received_at + milliseconds / 1000
+        scope = self.nursery.cancel_scope
+        scope.deadline = min(scope.deadline, self._announced)
 
     @property
     def answered(self) -> bool:
@@ -337,8 +358,22 @@ class Exchange(Lifecycle):
         assert self.progress_token is not None
         return self.era.encode_progress(self.progress_token, update)
 
+    def on_exit(self, fn: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """Call ``fn(*args)`` when all that the request has started has ended; in any thread."""
+        exits = self._exits
+        if exits is None:
+            with _making_exits:
+                if self._exits is None:
+                    self._exits = ExitCallbacks()
+                exits = self._exits
+            if self._nursery is None:  # else the exchange's task will find them, once it is
+                raise RuntimeError(_OVER)
+        if not exits.add(fn, args):
+            raise RuntimeError(_OVER)
+
     def note_cleanup(self, outcome: str) -> None:
-        """A ``ctx.cleanup`` block or a thread's window has ended; the worst outcome is kept."""
+        """A ``ctx.cleanup`` block, a thread's window or the exit callbacks have ended; the worst
+        outcome is kept."""
         self.cleanups += 1
         self._keep_worst(outcome)
 
@@ -377,11 +412,34 @@ class Exchange(Lifecycle):
             return
         scope = nursery.cancel_scope
         if scope.deadline <= trio.current_time():
-            self.begin_cancel(CancelCause(CancelSource.DEADLINE, None, scope.deadline))
+            reason = ANNOUNCED if scope.deadline == self._announced else None
+            self.begin_cancel(CancelCause(CancelSource.DEADLINE, reason, scope.deadline))
 
-    def _tear_down(self) -> None:
+    async def _exit(self, exits: ExitCallbacks) -> None:
+        """Undo what the handler has asked to be undone. It is still part of the request: nothing is
+        said before it has ended, and a cancellation that comes meanwhile wins."""
+        self._unwinding = True
+        try:
+            await exits.run(self.key, self.core.limits.cleanup)
+        finally:
+            self._unwinding = False
+            self.note_cleanup(exits.outcome or "error")
+
+    async def _tear_down(self, raised: BaseException) -> None:
         """A scope around the connection is going down with all that is in it."""
         self._nursery = None
+        exits = self._exits
+        try:
+            if (
+                exits is not None
+                and exits.outcome is None
+                and not isinstance(raised, GeneratorExit)
+            ):
+                await self._exit(exits)
+        finally:
+            self._be_torn_down()
+
+    def _be_torn_down(self) -> None:
         if self._state is State.RUNNING:
             cause = CancelCause(CancelSource.DISCONNECT, "torn down", trio.current_time())
             self.begin_cancel(cause)
@@ -431,8 +489,10 @@ class Exchange(Lifecycle):
             self.cleanup_outcome = "clean"
         self._stopped("error" if error is not None else None if result is None else "result")
 
-    def _stopped(self, late: str | None) -> None:
-        """The cancelled work has stopped: answer if the peer is to know, or end in silence."""
+    def _stopped(self, late: str | None, *, queued: bool = False) -> None:
+        """The cancelled work has stopped: answer if the peer is to know, or end in silence.
+        ``queued``: the exchange waits in the writer already, and has something else to say there.
+        """
         assert self.cause is not None
         now = self.unwound_at = trio.current_time()
         if late is not None:
@@ -442,7 +502,8 @@ class Exchange(Lifecycle):
             refusal = refusal_of(self.cause, self.received_at)
             self.error_code = refusal.code
             self._frame = self.core.encode_error(self, refusal)
-            self.reply.finish(self)
+            if not queued:
+                self.reply.finish(self)
         else:
             self._drop_answer()
 
@@ -460,4 +521,7 @@ class Exchange(Lifecycle):
             span.end(record, self.error_code if self._answered else None)
 
 
+_LONGEST_ANNOUNCED = 1e12  # milliseconds
+_making_exits = threading.Lock()
+_OVER = "this request is over"
 _CLEANUP_RANK = {None: 0, "clean": 1, "error": 2, "timed out": 3, "abandoned": 4}

@@ -11,7 +11,10 @@ from .groups import leaf_of
 from .lifecycle import CancelCause, CancelSource
 from .rounds import InputRequired, outcome_of
 
-__all__ = ["failure_of", "passes_on", "refusal_of"]
+__all__ = ["ANNOUNCED", "failure_of", "passes_on", "refusal_of"]
+
+ANNOUNCED: Final = "announced by the client"
+"""The reason of a deadline that is not the server's own."""
 
 _PASSING_ON: Final = (trio.Cancelled, KeyboardInterrupt)
 
@@ -41,10 +44,9 @@ def refusal_of(cause: CancelCause, received_at: float) -> ProtocolError:
     """The error that tells the peer of a cancellation it did not ask for."""
     source, reason = cause.source, cause.reason
     if source is CancelSource.DEADLINE:
-        seconds = cause.received_at - received_at
-        return ProtocolError(
-            ErrorCode.DEADLINE_EXCEEDED, f"Cancelled by the server's time limit of {seconds:g} s"
-        )
+        limit = f"time limit of {cause.received_at - received_at:g} s"
+        whose = f"the {limit} {reason}" if reason is not None else f"the server's {limit}"
+        return ProtocolError(ErrorCode.DEADLINE_EXCEEDED, f"Cancelled by {whose}")
     if source is CancelSource.SHUTDOWN:
         return ProtocolError(ErrorCode.SHUTTING_DOWN, "Cancelled: the server is shutting down")
     text = "Cancelled by the server's operator"

@@ -34,9 +34,10 @@ class Record:
     about, if that has a name: the tool's, or what a subscription is for. ``peer`` is what the
     client calls itself, ``principal`` the name of who it has proved to be, where the application
     asks for that. ``started_at`` is ``None`` if the request ended before its handler began (for a
-    call: before it began to go out). ``cleanup`` is ``None`` unless the request was cancelled:
-    ``"clean"``; ``"error"``, clean-up raised; ``"timed out"``, a ``ctx.cleanup`` block ran into its
-    limit; ``"abandoned"``, a thread ran on after its window. ``late`` may grow after the end, when
+    call: before it began to go out). ``cleanup`` is ``None`` for a request that was not cancelled
+    and left nothing undone; else ``"clean"``; ``"error"``, clean-up raised; ``"timed out"``, a
+    ``ctx.cleanup`` block or the callbacks of ``ctx.on_exit`` ran into their limit; ``"abandoned"``,
+    a thread ran on after its window: the worst of them. ``late`` may grow after the end, when
     such a thread finishes. ``delivered`` is ``False`` for a claimed answer whose write failed,
     ``None`` where there was no answer. ``asked`` has the keys of the questions, if the answer asked
     the client for input. Changes are those of a subscription; one that was still to be told when it
@@ -105,7 +106,10 @@ class Record:
         if self.error:
             parts.append(f"error {self.error!r}")
         if self.cleanup:
-            parts.append(f"clean-up {self.cleanup} in {self.cleanup_duration or 0:.3f} s")
+            taken = self.cleanup_duration
+            parts.append(
+                f"clean-up {self.cleanup}" + (f" in {taken:.3f} s" if taken is not None else "")
+            )
         if self.late:
             parts.append(f"{len(self.late)} late outcome(s) dropped")
         if self.delivered is False:

@@ -64,7 +64,8 @@ class Limits:
     drain: float = _bound(1.0)
     """How long running requests may go on after a shutdown was asked for."""
     cleanup: float = _bound(5.0)
-    """Clean-up window of work that cannot be cancelled (threads), then it is abandoned."""
+    """Clean-up window of work that cannot be cancelled (threads), then it is abandoned; and of all
+    the ``ctx.on_exit`` callbacks of a request."""
     longest_cleanup: float = _bound(60.0)
     """Most that a handler may ask for with ``ctx.cleanup(seconds)``."""
 

@@ -42,7 +42,7 @@ def record_of(exchange: Exchange) -> Record:
         is_error=exchange.is_error,
         asked=exchange.asked if exchange.state is State.COMPLETED else (),
         delivered=exchange.delivered,
-        cleanup=exchange.cleanup_outcome if exchange.cause is not None else None,
+        cleanup=_cleanup_of(exchange),
         cleanups=exchange.cleanups,
         late=exchange.late,
         progress_reported=progress.reported if progress is not None else 0,
@@ -53,3 +53,9 @@ def record_of(exchange: Exchange) -> Record:
         changes_sent=exchange.changes_sent,
         changes_coalesced=exchange.changes_coalesced,
     )
+
+
+def _cleanup_of(exchange: Exchange) -> str | None:
+    """What went wrong is never lost; that nothing did is said of what was cancelled."""
+    outcome = exchange.cleanup_outcome
+    return None if exchange.cause is None and outcome == "clean" else outcome

@@ -37,11 +37,18 @@ def calls_of_cancel_with_a_source(tree: ast.Module) -> Iterator[ast.Call]:
 def test_invariant_5_only_transports_turn_wire_events_into_cancellations() -> None:
     callers = {name for name, tree in product_files() for _ in calls_of_cancel_with_a_source(tree)}
     assert callers  # the test sees something
-    # A client cancels its own calls, never an exchange.
+    # A client cancels its own calls, never an exchange. The face has the operator's call.
     assert {name for name in callers if not name.startswith("transports/")} == {
-        "src/trio_mcp/client/calls.py"
+        "src/trio_mcp/client/calls.py",
+        "src/trio_mcp/server.py",
     }
     for name, tree in product_files():
+        if name == "src/trio_mcp/server.py":
+            (operators,) = calls_of_cancel_with_a_source(tree)
+            assert ast.unparse(operators.args[0]) == "CancelSource.OPERATOR"
+        else:
+            sources = [ast.unparse(c.args[0]) for c in calls_of_cancel_with_a_source(tree)]
+            assert "CancelSource.OPERATOR" not in sources, name
         if name == "src/trio_mcp/client/calls.py":
             assert "Exchange" not in {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
 

@@ -107,6 +107,21 @@ asked for notices: 120
 asked for nothing: 120
 sent: 2 and 0
 """,
+    "operating.py": """\
+state: idle
+state: ready
+in flight: scan attic 0 working 0.… s
+in flight: scan cellar 0 working 0.… s
+in flight: scan vault 0 working 0.… s
+archive: attic is free again
+reader: Cancelled by the server's operator: there is no light (code -31003)
+archive: cellar is free again
+reader: cellar is scanned
+archive: vault is free again
+reader: Cancelled: the server is shutting down (code -31002)
+drained in 0.… s: 1 finished, 1 cancelled, 0 abandoned
+state: drained []
+""",
     "paying.py": """\
 payment 0: Pay for 'Dune' there. https://pay.example.com/orders/1
 payment 1: Pay for 'Dune' there. https://pay.example.com/orders/1
@@ -171,7 +186,7 @@ server: []
     "tracing.py": "internal breakfast\n…internal brunch\n…",
 }
 
-IN_ANY_ORDER = {"asking_client.py", "cancellation.py", "embedded.py", "threads.py"}
+IN_ANY_ORDER = {"asking_client.py", "cancellation.py", "embedded.py", "operating.py", "threads.py"}
 """Several tasks print; which of them comes first is not said."""
 
 

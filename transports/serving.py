@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterable
 
 import trio
 
@@ -46,6 +47,7 @@ async def serve_wire(core: Dispatcher, wire: Wire, principal: Principal | None =
     is who the peer is, if that is known.
     """
     connection = ServerConnection(core, wire, principal)
+    limit = core.limits.drain
     try:
         async with trio.open_nursery() as nursery:
             # The connection lives in a shield, and this task stands outside of it, so that a
@@ -54,7 +56,7 @@ async def serve_wire(core: Dispatcher, wire: Wire, principal: Principal | None =
             try:
                 await connection.ended.wait()
             finally:
-                connection.drain()
+                connection.drain(trio.current_time() + limit)
     except BaseExceptionGroup as group:
         raise leaf_of(group) from None
 
@@ -78,6 +80,7 @@ class ServerConnection:
         self._began_at = trio.current_time()
         self._draining = False
         self._drain_asked = trio.Event()
+        self._grace = trio.CancelScope()
         self._over = trio.Event()
         self._lost: CancelSource | None = None
         self._changed: trio.Event | None = None
@@ -90,6 +93,7 @@ class ServerConnection:
         core = self._core
         core.enter_run()
         core.connections.add(self)
+        core.draining.enter(self)
         try:
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as nursery:
@@ -109,11 +113,15 @@ class ServerConnection:
         finally:
             self._cancel_all(CancelSource.DISCONNECT)  # none is left, unless we are torn down
             core.connections.discard(self)
+            core.draining.leave(self, drained=self._draining)
             self.ended.set()
             await close_wire(self._channel.wire)
 
-    def drain(self) -> None:
-        """Take no new requests; let those in flight finish within ``Limits.drain``; then end."""
+    def drain(self, deadline: float) -> None:
+        """Take no new requests; let those in flight finish until ``deadline``; then end. May be
+        called again, to bring that forward."""
+        self._draining = True
+        self._grace.deadline = min(self._grace.deadline, deadline)
         self._drain_asked.set()
 
     async def _read(self) -> None:
@@ -129,14 +137,17 @@ class ServerConnection:
     async def _drain(self) -> None:
         await self._drain_asked.wait()
         limits = self._core.limits
-        self._draining = True
         self._channel.shorten_stall(limits.drain)
         for exchange in list(self._exchanges.values()):
             exchange.drain()
-        with trio.move_on_after(limits.drain):
+        with self._grace:
             await self._until_idle()
         self._cancel_all(CancelSource.SHUTDOWN)
-        await self._until_stopped()
+        with trio.move_on_after(limits.longest_cleanup + limits.cleanup) as patience:
+            await self._until_stopped()
+        if patience.cancelled_caught:  # there is no means against them; but it can be said
+            self._core.draining.tell_abandoned(self.scope().children)
+            await self._until_stopped()
         with trio.move_on_after(limits.drain) as patience:
             await self._until_idle()
         if patience.cancelled_caught:
@@ -268,6 +279,9 @@ class ServerConnection:
         self._request_bytes -= exchange.request.size + exchange.held
         self._core.close()
         self._note_change()
+
+    def exchanges(self) -> Iterable[Exchange]:
+        return self._exchanges.values()
 
     def scope(self) -> Scope:
         return Scope(

@@ -62,8 +62,10 @@ class ServedDirectory:
     async def read(self, ctx: Context, uri: str) -> ReadResourceResult:
         """Raises :class:`.ResourceNotFound` for whatever is not served, and ``ProtocolError``
         -32603 for a file that is too large for a message."""
-        if self.timeout is not None:
-            exchange_of(ctx).limit_time(self.timeout)
+        exchange = exchange_of(ctx)
+        timeout = self.timeout if self.timeout is not None else exchange.core.timeout
+        if timeout is not None:
+            exchange.limit_time(timeout)
         try:
             path = self.files.path_of(uri)
             contents = await self._in_thread(ctx, lambda: self._contents(ctx, path, uri))

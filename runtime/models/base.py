@@ -26,6 +26,7 @@ __all__ = [
     "META_PROTOCOL_VERSION",
     "META_SERVER_INFO",
     "META_SUBSCRIPTION_ID",
+    "META_TIMEOUT",
     "UNSET",
     "Annotations",
     "CacheScope",
@@ -102,6 +103,7 @@ META_LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 META_SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 META_IDEMPOTENCY_KEY: Final = "trio-mcp/idempotencyKey"
+META_TIMEOUT: Final = "trio-mcp/timeoutMs"
 """Ours: the same in every attempt at a call, for a server that wants to know."""
 
 

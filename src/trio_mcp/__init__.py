@@ -18,6 +18,7 @@ from .handlers.changes import Change, ChangeBus, LocalBus
 from .handlers.results import ToolResult
 from .handlers.schema.type_hints import McpHeader
 from .runtime.context import Context
+from .runtime.draining import DrainReport
 from .runtime.errors import (
     CallCancelled,
     CallTimeout,
@@ -33,6 +34,7 @@ from .runtime.errors import (
     TrioMcpError,
     Unauthorized,
 )
+from .runtime.inflight import InFlight
 from .runtime.journal import CallStatus, Journal, Record
 from .runtime.lifecycle import CancelCause, CancelSource, LateOutcome, State
 from .runtime.limits import Limits
@@ -126,6 +128,7 @@ __all__ = [
     "CreateMessageResult",
     "DeadlineExceeded",
     "DiscoverResult",
+    "DrainReport",
     "Elicit",
     "ElicitResult",
     "ElicitUrl",
@@ -141,6 +144,7 @@ __all__ = [
     "Icon",
     "ImageContent",
     "Implementation",
+    "InFlight",
     "IncompatibleServer",
     "InputRequired",
     "InternalError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,10 +17,14 @@ from .handlers.input.request_state import RequestStates
 from .handlers.input.rounds import HandlerRounds
 from .handlers.pagination import Cursors
 from .handlers.sealing import Secret
-from .handlers.soundness import check_options, check_sendable
+from .handlers.soundness import check_options, check_sendable, check_timeout
 from .runtime.dispatch import Dispatcher, Method
+from .runtime.draining import DrainReport, ServerState
 from .runtime.eras.revision_2026_07_28 import VERSION, Revision20260728
+from .runtime.exchange import Exchange
+from .runtime.inflight import InFlight, in_flight
 from .runtime.journal import Journal
+from .runtime.lifecycle import CancelSource
 from .runtime.limits import Limits, limits_or_default
 from .runtime.models.base import Icon, Implementation, RequestParams
 from .runtime.scopes import Scope
@@ -48,6 +53,9 @@ class Server(Features):
     :param website_url: where people find more.
     :param icons: for user interfaces.
     :param limits: every bound of the runtime.
+    :param timeout: seconds from its arrival for each request that a tool, a resource, a prompt or a
+        completer serves; then it is cancelled with cause DEADLINE. One of their own, longer or
+        shorter, goes before it; ``math.inf`` is for none.
     :param secret: seals cursors and the state of requests that take several rounds; without one
         they are good for this process only. Of a list, the first one seals and all of them open:
         that is how it is changed.
@@ -73,6 +81,7 @@ class Server(Features):
         website_url: str | None = None,
         icons: Sequence[Icon] | None = None,
         limits: Limits | None = None,
+        timeout: float | None = None,
         secret: Secret | None = None,
         single_use_state: bool = False,
         cache: CacheHint | None = None,
@@ -83,6 +92,7 @@ class Server(Features):
         self.version = version
         self.limits = limits = limits_or_default(limits)
         check_options(icons=icons)
+        check_timeout(timeout)
         check_cache(cache)
         info = Implementation(
             name=name,
@@ -96,6 +106,7 @@ class Server(Features):
             raise TypeError(f"instructions are a text, not {type(instructions).__name__}")
         cache = cache if cache is not None else CacheHint()
         core = Dispatcher(name, Revision20260728(info, limits.id_length), limits, tracing)
+        core.timeout = timeout
         states = RequestStates(secret, limits, single_use=single_use_state)
         core.rounds = self._rounds = HandlerRounds(states)
         super().__init__(core, Cursors(secret), cache, bus if bus is not None else LocalBus())
@@ -259,6 +270,72 @@ class Server(Features):
         """Serve one peer over a wire of your own; see :class:`~trio_mcp.transports.wire.Wire`."""
         await serve_wire(self._core, wire)
 
+    # Operating ------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are taken: something serves, and no drain has begun."""
+        return self.state == "ready"
+
+    @property
+    def state(self) -> ServerState:
+        """``"idle"``: nothing serves; ``"ready"``; ``"draining"``: :meth:`drain` was called;
+        ``"drained"``: and all has ended. That lasts for the rest of the Trio run."""
+        return self._core.draining.state
+
+    async def drain(self, limit: float | None = None) -> DrainReport:
+        """Take no more requests, on any wire, and wait until all has ended; from any task of the
+        application, in the run that serves.
+
+        New requests are answered with error -31002, on HTTP with status 503, and ``/healthz`` says
+        ``draining``, from this moment on. Those in flight have ``limit`` seconds
+        (``Limits.drain``), then they are cancelled with cause SHUTDOWN. When clean-up is over and
+        the answers are out, the ``serve_*`` calls return, without an exception, and so does this.
+        A server that was drained serves no more in this Trio run: streams are closed at once, and
+        ``serve_http`` and ``serve_websocket`` raise ``RuntimeError``. What :meth:`asgi` returned
+        refuses, and whoever serves it is the application's to stop.
+
+        Bounded: at most ``limit + Limits.longest_cleanup + Limits.cleanup + 2 * Limits.drain``
+        seconds, whatever handlers do. What still runs then is in the report, and is logged as a
+        warning of ``trio_mcp.server``: threads that do not stop; and requests whose handlers shield
+        themselves, which Trio cannot end. A ``serve_*`` call does not return before these end.
+
+        May be called again, also meanwhile: all wait for the same end, and an earlier one brings it
+        forward. Cancelling it does not take it back: what is in flight is cancelled at once then,
+        SHUTDOWN, and nobody waits. A handler that waits for it waits for itself, until ``limit``.
+
+        Raises ``ValueError`` unless ``limit`` is a finite number that is not negative.
+        """
+        seconds = self.limits.drain if limit is None else limit
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"limit is a finite number of seconds, not {limit!r}")
+        return await self._core.draining.drain(seconds)
+
+    def inflight(self) -> tuple[InFlight, ...]:
+        """The requests in flight at this moment, the oldest first: those whose answer has not begun
+        to go out, on whatever wire."""
+        return tuple(in_flight(one) for one in sorted(self._core.exchanges(), key=_key_of))
+
+    def cancel(self, key: int, reason: str | None = None) -> bool:
+        """Cancel one request, whoever's it is, with cause OPERATOR; ``key`` is that of
+        :meth:`inflight`, the journal and ``ctx.key``.
+
+        Never waits: the request is answered with error -31003 and the reason, on HTTP with status
+        200, once its clean-up is over. ``False`` if there is no such request, if it is over, or if
+        it is being cancelled already: the first cause wins.
+
+        In the event loop; from a thread ``trio.from_thread.run_sync(server.cancel, key)``. Raises
+        ``TypeError`` for a reason that is no text.
+        """
+        if reason is not None and not isinstance(reason, str):
+            raise TypeError(f"reason is a text, not {reason!r:.80}")
+        if reason is not None:
+            reason = reason[: self.limits.text_length].encode(errors="backslashreplace").decode()
+        for exchange in self._core.exchanges():
+            if exchange.key == key:
+                return exchange.cancel(CancelSource.OPERATOR, reason)
+        return False
+
     # Looking inside -------------------------------------------------------------------------------
 
     @property
@@ -269,3 +346,7 @@ class Server(Features):
     def scopes(self) -> Scope:
         """The scope tree as it is now: connections, requests in flight, their threads."""
         return self._core.scopes()
+
+
+def _key_of(exchange: Exchange) -> int:
+    return exchange.key

@@ -47,7 +47,7 @@ class AsgiApp:
     """What :meth:`~trio_mcp.Server.asgi` returns."""
 
     def __init__(self, service: HttpService) -> None:
-        self._service = service
+        self.service = service
         self._run: trio.lowlevel.TrioToken | None = None
         self._clockwork: Clockwork | None = None
 
@@ -60,7 +60,7 @@ class AsgiApp:
         self._enter_run()
         kind = scope["type"]
         if kind == "http":
-            await _Request(self._service, self._clockwork, scope, receive, send).serve()
+            await _Request(self.service, self._clockwork, scope, receive, send).serve()
         elif kind == "lifespan":
             await self._live(receive, send)
         elif kind == "websocket":
@@ -74,16 +74,17 @@ class AsgiApp:
         run = trio.lowlevel.current_trio_token()
         if run is not self._run:
             self._run = run
-            self._service.core.enter_run()
-            self._service.draining = False
+            self.service.reset()
+            self.service.core.enter_run()
+            self.service.core.draining.mount(self.service)
             self._clockwork = None
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
-        self._service.draining = False
+        self.service.reset()
         try:
             async with trio.open_nursery() as nursery:
-                clockwork = Clockwork(nursery, self._service.core.limits)
+                clockwork = Clockwork(nursery, self.service.core.limits)
                 nursery.start_soon(clockwork.break_silences)
                 self._clockwork = clockwork
                 await send({"type": "lifespan.startup.complete"})
@@ -104,8 +105,14 @@ class AsgiApp:
         calls it too, but with Hypercorn that comes after its connections have ended.
         """
         self._enter_run()
-        await self._service.drain()
-        await self._service.shut_down()
+        self.service.drain(trio.current_time() + self.service.core.limits.drain)
+        await self.drained()
+
+    async def drained(self) -> None:
+        """After the service has been told to drain: until it has ended, bounded."""
+        await self.service.drained()
+        await self.service.shut_down()
+        self.service.core.draining.tell_stragglers()
 
 
 class _Request:
@@ -398,6 +405,9 @@ class _Request:
 
     def forget(self, exchange: Exchange) -> None:
         self._service.core.close()
+
+    def exchanges(self) -> Iterable[Exchange]:
+        return () if self._exchange is None else (self._exchange,)
 
     def scope(self) -> Scope:
         exchange = self._exchange

@@ -367,6 +367,9 @@ class HttpConnection:
     def forget(self, exchange: Exchange) -> None:
         self._service.core.close()
 
+    def exchanges(self) -> Iterable[Exchange]:
+        return () if self._current is None else (self._current,)
+
     def scope(self) -> Scope:
         current = self._current
         below = () if current is None or current.ended else (current.scope(),)

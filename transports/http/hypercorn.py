@@ -32,7 +32,8 @@ async def serve_hypercorn(
     keyfile: str | None = None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Listen, report the bound port, and serve until cancelled; then drain, in bounded time.
+    """Listen, report the bound port, and serve until cancelled or drained; then drain, in bounded
+    time.
 
     With a certificate it speaks TLS; without, HTTP/2 is for clients that know of it beforehand.
     ``keyfile`` may be left out if ``certfile`` has the key too. Raises ``OSError`` where it cannot
@@ -44,28 +45,46 @@ async def serve_hypercorn(
     for listener in listeners:
         _end_those_who_never_read(listener.socket, limits.stall)
     config.bind = [f"fd://{listener.socket.detach()}" for listener in listeners]
-    stopping = trio.Event()
-    drain_asked = trio.Event()
-
-    async def run(task_status: trio.TaskStatus[None]) -> None:
-        with trio.CancelScope(shield=True):  # for as long as a drain may take
-            async with trio.open_nursery() as nursery:
-                await nursery.start(_serve, app, config, stopping)
-                task_status.started()
-                await drain_asked.wait()
-                await app.drain()
-                stopping.set()
-
+    server = _Server(app)
+    draining = app.service.core.draining
     try:
         async with trio.open_nursery() as outer:
-            await outer.start(run)
+            await outer.start(server.run, config)
+            draining.enter(server)
             task_status.started(bound)
             try:
-                await trio.sleep_forever()
+                await server.ended.wait()
             finally:
-                drain_asked.set()
+                if not server.ended.is_set():
+                    server.drain(trio.current_time() + limits.drain)
     except BaseExceptionGroup as group:
         raise leaf_of(group) from None
+    finally:
+        draining.leave(server, drained=True)
+
+
+class _Server:
+    """A :class:`...runtime.draining.Serving`."""
+
+    def __init__(self, app: AsgiApp) -> None:
+        self.ended = trio.Event()
+        self._app = app
+        self._drain_asked = trio.Event()
+
+    def drain(self, deadline: float) -> None:
+        self._app.service.drain(deadline)
+        self._drain_asked.set()
+
+    async def run(self, config: Config, task_status: trio.TaskStatus[None]) -> None:
+        stopping = trio.Event()
+        with trio.CancelScope(shield=True):  # for as long as a drain may take
+            async with trio.open_nursery() as nursery:
+                await nursery.start(_serve, self._app, config, stopping)
+                task_status.started()
+                await self._drain_asked.wait()
+                await self._app.drained()
+                stopping.set()
+        self.ended.set()
 
 
 async def _serve(

@@ -26,31 +26,43 @@ async def serve_http(
     ssl_context: ssl.SSLContext | None,
     task_status: trio.TaskStatus[int],
 ) -> None:
-    """Listen, report the bound port, and serve until cancelled; then drain, in bounded time."""
+    """Listen, report the bound port, and serve until cancelled or drained; then drain, in bounded
+    time."""
+    core = service.core
+    core.draining.check()
     listeners, bound = await open_listeners(host, port, ssl_context)
-    service.core.enter_run()
+    core.enter_run()
     server = _Server(service)
     try:
         async with trio.open_nursery() as outer:
             await outer.start(server.run, listeners)
+            core.draining.enter(server)
             task_status.started(bound)
             try:
-                await trio.sleep_forever()
+                await server.ended.wait()
             finally:
-                server.drain_asked.set()
+                if not server.ended.is_set():
+                    server.drain(trio.current_time() + core.limits.drain)
     except BaseExceptionGroup as group:
         raise leaf_of(group) from None
+    finally:
+        core.draining.leave(server, drained=True)
 
 
 class _Server:
-    """All connections of one HTTP endpoint."""
+    """All connections of one HTTP endpoint. A :class:`...runtime.draining.Serving`."""
 
     def __init__(self, service: HttpService) -> None:
-        self.drain_asked = trio.Event()
+        self.ended = trio.Event()
+        self._drain_asked = trio.Event()
         self._service = service
         self._accepting = trio.CancelScope()
         self._nursery: trio.Nursery
         self._clockwork: Clockwork
+
+    def drain(self, deadline: float) -> None:
+        self._service.drain(deadline)
+        self._drain_asked.set()
 
     async def run(self, listeners: Listeners, task_status: trio.TaskStatus[None]) -> None:
         """Serve until a drain is asked for. Shielded: connections outlive a cancelled scope, for as
@@ -61,11 +73,12 @@ class _Server:
                 self._nursery.start_soon(self._clockwork.break_silences)
                 self._nursery.start_soon(self._accept_all, listeners)
                 task_status.started()
-                await self.drain_asked.wait()
-                await self._service.drain()
+                await self._drain_asked.wait()
+                await self._service.drained()
                 self._accepting.cancel("drained")
                 await self._service.shut_down()
                 self._nursery.cancel_scope.cancel("shut down")
+        self.ended.set()
 
     async def _accept_all(self, listeners: Listeners) -> None:
         with self._accepting:

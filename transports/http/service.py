@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import attrs
@@ -27,7 +28,7 @@ class Served(Connection, Protocol):
 
 
 class HttpService:
-    """One endpoint of one server. ``draining``: nothing more is begun."""
+    """One endpoint of one server. A :class:`...runtime.draining.Serving`."""
 
     def __init__(
         self, core: Dispatcher, endpoint: Endpoint, authentication: Authentication | None
@@ -35,9 +36,20 @@ class HttpService:
         self.core = core
         self.endpoint = endpoint
         self.authentication = authentication
-        self.draining = False
         self._served: set[Served] = set()
         self._emptied = trio.Event()
+        self.reset()
+
+    def reset(self) -> None:
+        """It is served anew."""
+        self._draining = False
+        self._deadline = math.inf
+        self._grace = trio.CancelScope()
+
+    @property
+    def draining(self) -> bool:
+        """Whether nothing more is begun."""
+        return self._draining or self.core.draining.begun
 
     # Requests -------------------------------------------------------------------------------------
 
@@ -79,23 +91,35 @@ class HttpService:
         self.core.connections.discard(served)
         if not self._served:
             self._emptied.set()
+            self.core.draining.note_change()
 
-    async def drain(self) -> None:
-        """Until nothing is being served any more, or for ``Limits.drain``: new requests are
-        answered 503 meanwhile."""
-        self.draining = True
+    def drain(self, deadline: float) -> None:
+        """Begin nothing more: new requests are answered 503. What is being served has until
+        ``deadline``; may be called again, to bring that forward. Never waits."""
+        begins = not self._draining
+        self._draining = True
+        self._grace.deadline = self._deadline = min(self._deadline, deadline)
+        over = self._deadline <= trio.current_time()
         for served in list(self._served):
-            served.drain()
-        with trio.move_on_after(self.core.limits.drain):
+            if begins:
+                served.drain()
+            if over:
+                served.shut_down()
+
+    async def drained(self) -> None:
+        """After :meth:`drain`: wait until nothing is being served any more, or for its deadline."""
+        with trio.CancelScope(deadline=self._deadline) as self._grace:
             await self._until_empty()
 
     async def shut_down(self) -> None:
         """Cancel what is still being served, with cause SHUTDOWN, and see it end, in bounds."""
-        limits = self.core.limits
+        limits, draining = self.core.limits, self.core.draining
         for served in list(self._served):
             served.shut_down()
         with trio.move_on_after(limits.drain + limits.longest_cleanup):
             await self._until_empty()
+        for served in list(self._served):
+            draining.tell_abandoned(served.scope().children)
 
     async def _until_empty(self) -> None:
         while self._served:

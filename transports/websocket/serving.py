@@ -19,7 +19,7 @@ from ...runtime.principal import Principal
 from ..http.authentication import Authentication
 from ..http.endpoint import Endpoint, answer_error
 from ..http.message import Answer, RequestHead
-from ..listening import label_of, open_listeners
+from ..listening import Listeners, label_of, open_listeners
 from ..serving import serve_wire
 from .pipe import CHUNK, linger
 from .wire import GOING_AWAY, SUBPROTOCOL, WebSocketWire
@@ -39,21 +39,26 @@ async def serve_websocket(
     ssl_context: ssl.SSLContext | None = None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Listen, report the bound port, and serve until cancelled; then every connection drains."""
+    """Listen, report the bound port, and serve until cancelled or drained; then every connection
+    drains."""
+    core.draining.check()
     listeners, bound = await open_listeners(host, port, ssl_context, https_compatible=True)
     core.enter_run()
+    doorkeeper = _Doorkeeper(core, endpoint, authentication)
+    core.draining.enter(doorkeeper)
     try:
         async with trio.open_nursery() as nursery:
-            serve = _Doorkeeper(core, endpoint, authentication).serve
-            for listener in listeners:
-                nursery.start_soon(trio.serve_listeners, serve, [listener])
+            nursery.start_soon(doorkeeper.open, listeners, nursery)
             task_status.started(bound)
     except BaseExceptionGroup as group:
         raise leaf_of(group) from None
+    finally:
+        core.draining.leave(doorkeeper, drained=True)
 
 
 class _Doorkeeper:
-    """Lets in who may come in, up to ``Limits.http_connections``."""
+    """Lets in who may come in, up to ``Limits.http_connections``. A
+    :class:`...runtime.draining.Serving`; so is each connection, once it is open."""
 
     def __init__(
         self, core: Dispatcher, endpoint: Endpoint, authentication: Authentication | None
@@ -62,6 +67,29 @@ class _Doorkeeper:
         self._endpoint = endpoint
         self._authentication = authentication
         self._inside = 0
+        self._accepting = trio.CancelScope()
+        self._openings: set[trio.CancelScope] = set()
+
+    def drain(self, deadline: float) -> None:
+        self._accepting.cancel("draining")
+        if deadline <= trio.current_time():
+            for opening in self._openings:
+                opening.cancel("draining")
+
+    async def open(self, listeners: Listeners, nursery: trio.Nursery) -> None:
+        """Accept connections, and serve them in this nursery; until a drain, or cancelled."""
+        with self._accepting:
+            async with trio.open_nursery() as accepting:
+                for listener in listeners:
+                    accepting.start_soon(self._accept, listener, nursery)
+
+    async def _accept(
+        self,
+        listener: trio.SocketListener | trio.SSLListener[trio.SocketStream],
+        nursery: trio.Nursery,
+    ) -> None:
+        async with listener:
+            await trio.serve_listeners(self.serve, [listener], handler_nursery=nursery)
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """One connection, from its first byte to its last. What goes wrong stays in here."""
@@ -83,9 +111,11 @@ class _Doorkeeper:
     async def _serve(self, stream: trio.abc.Stream, label: str) -> None:
         core, limits = self._core, self._core.limits
         principal = None
+        opening = trio.CancelScope(deadline=trio.current_time() + limits.http_head_time)
+        self._openings.add(opening)
         try:
             async with trio.open_nursery() as nursery:
-                with trio.move_on_after(limits.http_head_time) as opening:
+                with opening:
                     early, head = await self._read_head(stream, label)
                     verdict = head if isinstance(head, Answer) else await self._check(head, opening)
                     if isinstance(verdict, Answer):
@@ -109,6 +139,8 @@ class _Doorkeeper:
                     await serve_wire(core, wire, principal)
         except BaseExceptionGroup as group:
             raise leaf_of(group) from None
+        finally:
+            self._openings.discard(opening)
 
     async def _read_head(
         self, stream: trio.abc.Stream, label: str
@@ -148,6 +180,8 @@ class _Doorkeeper:
         refusal = self._endpoint.check_place(head)
         if refusal is not None:
             return refusal
+        if self._core.draining.begun:
+            return answer_error(self._core.shutting_down(), close=True)
         if head.method != "GET" or (head.get("upgrade") or "").lower() != "websocket":
             return attrs.evolve(
                 _refuse(426, "this endpoint is a WebSocket"), headers=(("upgrade", "websocket"),)

@@ -60,6 +60,8 @@ class Timeouts:
     idle: float = attrs.field(validator=_seconds)
     total: float = attrs.field(validator=_seconds)
     reset_on_progress: bool = attrs.field(default=True, validator=_flag)
+    announced: bool = False
+    """Whether the server is told of ``total``."""
 
     def but(
         self, idle: float | None, total: float | None, reset_on_progress: bool | None = None
@@ -71,6 +73,7 @@ class Timeouts:
             self.idle if idle is None else idle,
             self.total if total is None else total,
             self.reset_on_progress if reset_on_progress is None else reset_on_progress,
+            self.announced,
         )
 
 

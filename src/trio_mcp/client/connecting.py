@@ -63,6 +63,7 @@ def connect(
     timeout: float = DEFAULT_TIMEOUT,
     max_timeout: float = DEFAULT_MAX_TIMEOUT,
     reset_on_progress: bool = True,
+    announce_timeout: bool = False,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     headers: Mapping[str, str] | None = None,
@@ -92,6 +93,9 @@ def connect(
     :param max_timeout: seconds after which a call fails in any case. Both are defaults for every
         call; ``math.inf`` switches one off.
     :param reset_on_progress: whether progress begins ``timeout`` anew.
+    :param announce_timeout: whether servers are told of ``max_timeout`` where it is finite, as
+        ``trio-mcp/timeoutMs`` in the metadata of calls: ours give up by themselves then, also where
+        nobody can tell them that the caller has.
     :param env, cwd: for a command: its environment (instead of ours) and working directory.
     :param headers: for an address: sent with every request, ``Authorization`` for one.
     :param ssl_context: for an address: instead of one that verifies the server's certificate
@@ -137,7 +141,7 @@ def connect(
     SIGKILL, with its whole process group. Leave the block in the task that entered it: elsewhere it
     closes too, but raises ``RuntimeError``.
     """
-    timeouts = Timeouts(timeout, max_timeout, reset_on_progress)
+    timeouts = Timeouts(timeout, max_timeout, reset_on_progress, announce_timeout)
     info = Implementation(name, version)
     limits = limits_or_default(limits)
     answers = Answers(on_elicit, elicit_modes, on_sample, sample_tools, on_roots)

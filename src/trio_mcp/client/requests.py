@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -12,6 +13,7 @@ from ..runtime.call import Call
 from ..runtime.errors import ConnectionLost
 from ..runtime.journal import printable
 from ..runtime.limits import Limits
+from ..runtime.models.base import META_TIMEOUT
 from ..runtime.server_errors import InvalidParams
 from ..runtime.tracing import GuardedTracing, TracedRequest, trace_id_of
 from ..transports.calling import CallConnection
@@ -76,12 +78,16 @@ class Requests:
     ) -> PendingCall:
         """Make a call; with ``retry``, whoever waits for it has it made again. Never waits."""
         connection = self._connection
+        gives_up_at = None
+        if timeouts.announced and timeouts.total < math.inf:
+            gives_up_at = trio.current_time() + timeouts.total
         repeats = None
         if retry is not None:
-            repeats = Repeats(retry, reads, partial(self._send, wanted))
+            send = partial(self._send, wanted, gives_up_at=gives_up_at)
+            repeats = Repeats(retry, reads, send)
         failure = None
         try:
-            call = self._send(wanted)
+            call = self._send(wanted, gives_up_at=gives_up_at)
         except ConnectionLost as error:
             if repeats is None:
                 raise
@@ -166,9 +172,14 @@ class Requests:
     def _open(self, method: str, params: Mapping[str, Any]) -> Call:
         return self._send(Wanted(method, params))
 
-    def _send(self, wanted: Wanted, reserved: Call | None = None) -> Call:
-        """A request that goes out, as the call that was reserved for it, if one was."""
+    def _send(
+        self, wanted: Wanted, reserved: Call | None = None, gives_up_at: float | None = None
+    ) -> Call:
+        """A request that goes out, as the call that was reserved for it, if one was. The server is
+        told of ``gives_up_at``, if it is to be."""
         meta = self._meta if wanted.meta is None else {**self._meta, **wanted.meta}
+        if gives_up_at is not None:
+            meta = {**meta, **_announced(gives_up_at)}
         if self._tracing is None and wanted.trace is None:
             return self._put(wanted, {**wanted.params, "_meta": meta}, reserved)
         return self._send_traced(wanted, meta, reserved)
@@ -208,3 +219,9 @@ class Requests:
             meta={},
             trace=wanted.trace,
         )
+
+
+def _announced(gives_up_at: float) -> dict[str, int]:
+    """What tells the server when the call is given up."""
+    left = gives_up_at - trio.current_time()
+    return {META_TIMEOUT: max(1, math.ceil(left * 1000))}
