@@ -69,6 +69,8 @@ from .runtime.models.roots import Root
 from .runtime.models.sampling import CreateMessageRequestParams, CreateMessageResult
 from .runtime.models.subscriptions import SubscriptionFilter
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
+from .runtime.offload.subprocesses import ProcessResult
+from .runtime.offload.work import WorkKind, WorkRecord
 from .runtime.principal import Principal
 from .runtime.progress import ProgressUpdate
 from .runtime.questions import Elicit, Elicited, ElicitUrl, Roots, Sample
@@ -166,6 +168,7 @@ __all__ = [
     "Overloaded",
     "Oversize",
     "Principal",
+    "ProcessResult",
     "ProgressUpdate",
     "Prompt",
     "PromptArgument",
@@ -207,6 +210,8 @@ __all__ = [
     "UnknownContent",
     "UnsupportedVersion",
     "Wire",
+    "WorkKind",
+    "WorkRecord",
     "connect",
     "safe_to_repeat",
 ]

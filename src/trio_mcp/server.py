@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -22,6 +22,7 @@ from .runtime.eras.revision_2026_07_28 import VERSION, Revision20260728
 from .runtime.journal import Journal
 from .runtime.limits import Limits, limits_or_default
 from .runtime.models.base import Icon, Implementation, RequestParams
+from .runtime.offload.pools import check_pools
 from .runtime.scopes import Scope
 from .runtime.tracing import Tracing
 from .transports.http.authentication import Authenticate, Authentication
@@ -57,6 +58,8 @@ class Server(Features):
     :param bus: carries changes to clients that listen, if not only this server's own; see
         :class:`~trio_mcp.ChangeBus`.
     :param tracing: makes a span of each request: :class:`trio_mcp.otel.OpenTelemetry`, for one.
+    :param pools: thread pools besides the server's own, by name, with the number of their threads:
+        ``{"database": 4}``. For ``@server.tool(pool="database")`` and ``ctx.run_sync``.
 
     Serve it with one of the ``serve_*`` methods, or several at once. Cancelling the scope around
     one of them drains: requests in flight may finish within ``Limits.drain``, the rest is cancelled
@@ -78,6 +81,7 @@ class Server(Features):
         cache: CacheHint | None = None,
         bus: ChangeBus | None = None,
         tracing: Tracing | None = None,
+        pools: Mapping[str, int] | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -95,7 +99,8 @@ class Server(Features):
         if instructions is not None and not isinstance(instructions, str):
             raise TypeError(f"instructions are a text, not {type(instructions).__name__}")
         cache = cache if cache is not None else CacheHint()
-        core = Dispatcher(name, Revision20260728(info, limits.id_length), limits, tracing)
+        era = Revision20260728(info, limits.id_length)
+        core = Dispatcher(name, era, limits, tracing, check_pools(pools))
         states = RequestStates(secret, limits, single_use=single_use_state)
         core.rounds = self._rounds = HandlerRounds(states)
         super().__init__(core, Cursors(secret), cache, bus if bus is not None else LocalBus())
