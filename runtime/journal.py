@@ -41,10 +41,10 @@ class Record:
     end, when such work finishes. ``delivered`` is ``False`` for a claimed answer whose write
     failed, ``None`` where there was no answer. ``asked`` has the keys of the questions, if the
     answer asked the client for input. Changes are those of a subscription; one that was still
-    to be told when it came again is coalesced. ``trace_id`` are the 32 hexadecimal digits of the trace it belongs to,
-    if it belongs to one. ``work`` are the threads and processes of the request, the newest
-    ``Limits.work_records`` of them. ``attempt`` counts the attempts of a call that is made again,
-    from 1 on.
+    to be told when it came again is coalesced. ``trace_id`` are the 32 hexadecimal digits of the
+    trace it belongs to, if it belongs to one. ``work`` are the threads and processes of the
+    request, the newest ``Limits.work_records`` of them. ``attempt`` counts the attempts of a call
+    that is made again, from 1 on.
     """
 
     role: Literal["server", "client"]
