@@ -183,7 +183,7 @@ class Context:
             raised.
         :param grace: seconds; ``Limits.process_grace`` without.
 
-        The last ``Limits.process_output`` bytes of each output are in the result. Raises
+        The last ``Limits.output_bytes`` bytes of each output are in the result. Raises
         ``OSError`` if the command cannot be started, ``TypeError`` or ``ValueError`` for what is
         no command.
         """

@@ -110,7 +110,7 @@ class Limits:
     function returns."""
     processes: int = _count(40)
     """Commands that a server runs at once with ``ctx.run_process``; further ones wait."""
-    process_output: int = _count(1024 * 1024)
+    output_bytes: int = _count(1024 * 1024)
     """How much of the end of a command's output is kept, and as much of its standard error."""
     process_grace: float = _bound(2.0)
     """How long a command may take after SIGTERM; then SIGKILL."""

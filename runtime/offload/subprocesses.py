@@ -43,7 +43,7 @@ _REAP: Final = 1.0
 class ProcessResult:
     """What became of a command. ``returncode`` is negative for a signal.
 
-    ``stdout`` and ``stderr`` are the last ``Limits.process_output`` bytes of each;
+    ``stdout`` and ``stderr`` are the last ``Limits.output_bytes`` bytes of each;
     ``stdout_dropped`` and ``stderr_dropped`` count the bytes before them.
     """
 
@@ -107,7 +107,7 @@ class _Run:
     """A command that runs."""
 
     def __init__(self, command: Command, work: Work) -> None:
-        keep = work.exchange.core.limits.process_output
+        keep = work.exchange.core.limits.output_bytes
         self._command = command
         self._work = work
         self._stdout = _Output(keep, command.on_stdout)
