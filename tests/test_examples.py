@@ -181,6 +181,11 @@ server: []
 []
 """,
     "tracing.py": "internal breakfast\n…internal brunch\n…",
+    "upstream.py": """\
+upstream: asked
+upstream: the other side hung up
+server: CANCELLED
+""",
 }
 
 IN_ANY_ORDER = {"asking_client.py", "cancellation.py", "embedded.py", "threads.py"}

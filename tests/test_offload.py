@@ -6,98 +6,35 @@ for ever, or a limit of the runtime says how long.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import trio
 import trio.lowlevel
+from tests.peers.bench import Bench, called, the_work
 from tests.peers.inspection import offloaded
 from tests.peers.processes import alive
 from tests.peers.raw import until
 
 from trio_mcp import (
     CancelSource,
-    Client,
     Context,
     Limits,
     ProcessResult,
-    Record,
     Server,
-    ServerError,
     State,
     TextContent,
     WorkKind,
-    WorkRecord,
     connect,
 )
-
-Body = Callable[[Context], Awaitable[Any]]
-
-
-class Bench:
-    """A server with one tool, ``work``, that does what a test gives it."""
-
-    def __init__(self, limits: Limits | None = None, pools: dict[str, int] | None = None) -> None:
-        self.server = Server("bench", version="1", limits=limits, pools=pools)
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self._body: Body
-
-        @self.server.tool
-        async def work(ctx: Context) -> None:
-            try:
-                self.result = await self._body(ctx)
-            except BaseException as error:
-                self.error = error
-                raise
-
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[Client]:
-        async with connect(self.server) as client:
-            yield client
-
-    async def run(self, body: Body) -> Any:
-        """What ``body`` returns; raises what it raises."""
-        self._body = body
-        self.result = self.error = None
-        async with self.client() as client:
-            try:
-                await client.call_tool("work")
-            except ServerError:
-                assert self.error is not None
-                raise self.error from None
-        return self.result
-
-    async def cancel(self, body: Body, when: Callable[[], object]) -> Record:
-        """Cancel a call once ``when`` is true; its record once it has ended."""
-        self._body = body
-        self.result = self.error = None
-        async with self.client() as client, client.start_tool("work") as call:
-            await until(when)
-            call.cancel("enough")
-            await until(lambda: self.server.journal.ended[State.CANCELLED] == 1)
-        return self.record
-
-    @property
-    def record(self) -> Record:
-        """Of the newest call."""
-        return called(self.server)[-1]
-
-
-def called(server: Server) -> list[Record]:
-    """The records of its tools' calls, oldest first."""
-    return [record for record in server.journal if record.method == "tools/call"]
 
 
 @pytest.fixture
@@ -106,11 +43,6 @@ def gate() -> Iterator[threading.Event]:
     made = threading.Event()
     yield made
     made.set()
-
-
-def the_work(record: Record) -> WorkRecord:
-    (work,) = record.work
-    return work
 
 
 # Threads ------------------------------------------------------------------------------------------
@@ -655,49 +587,3 @@ def test_workers_leave_with_the_trio_run() -> None:
     worker = trio.run(bench.run, lambda ctx: ctx.run_in_process(os.getpid))
     assert not alive(worker)
     assert trio.run(bench.run, lambda ctx: ctx.run_in_process(os.getpid)) != worker
-
-
-# SQLite -------------------------------------------------------------------------------------------
-
-ROWS = 100_000
-
-
-async def test_a_cancelled_write_to_sqlite_leaves_no_row(tmp_path: Any) -> None:
-    """Cancelled in the middle of 100,000 rows: none is visible, and the connection is usable."""
-    path = str(tmp_path / "orders.db")
-    database = sqlite3.connect(path, check_same_thread=False)
-    database.execute("CREATE TABLE orders (number INTEGER, note TEXT)")
-    written = threading.Event()
-
-    def rows() -> Iterator[tuple[int, str]]:
-        for number in range(ROWS):
-            if number == ROWS // 2:
-                written.set()
-            yield number, "x" * 100
-        threading.Event().wait(0.01)
-
-    def write() -> None:
-        with database:
-            database.executemany("INSERT INTO orders VALUES (?, ?)", rows())
-            # A statement that goes on for ever stands for the rest of a long transaction.
-            database.execute(
-                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
-                "SELECT count(*) FROM n"
-            ).fetchall()
-
-    bench = Bench(Limits(cleanup=60))
-    record = await bench.cancel(
-        lambda ctx: ctx.run_sync(write, interrupt=database.interrupt), written.is_set
-    )
-    work = the_work(record)
-    assert work.interrupts >= 1
-    assert (work.outcome, record.cleanup, record.late) == ("stopped", "clean", ())
-    count = functools.partial(database.execute, "SELECT count(*) FROM orders")
-    assert count().fetchone() == (0,)
-    with sqlite3.connect(path) as other:
-        assert other.execute("SELECT count(*) FROM orders").fetchone() == (0,)
-    other.close()
-    with database:
-        database.execute("INSERT INTO orders VALUES (1, 'usable')")
-    assert count().fetchone() == (1,)
-    database.close()
