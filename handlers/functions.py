@@ -20,21 +20,34 @@ class HandlerFunction:
     """A function that the application offers, and how it is run.
 
     ``context_parameter`` is the parameter that takes the :class:`~trio_mcp.Context`, if there is
-    one; ``timeout`` is in seconds from the request's arrival, ``None`` for the server's.
+    one; ``timeout`` is in seconds from the request's arrival, ``None`` for the server's; ``pool``
+    names the threads that a plain function runs in.
     """
 
     function: Callable[..., Any]
     context_parameter: str | None
     is_async: bool
     timeout: float | None
+    pool: str | None = None
 
     @classmethod
     def of(
-        cls, function: Callable[..., Any], context_parameter: str | None, timeout: float | None
+        cls,
+        function: Callable[..., Any],
+        context_parameter: str | None,
+        timeout: float | None,
+        pool: str | None = None,
     ) -> HandlerFunction:
-        """Raises ``ValueError`` or ``TypeError`` for a timeout that is none."""
+        """Raises ``ValueError`` or ``TypeError`` for a timeout that is none, and for a pool of a
+        function that needs no thread."""
         check_timeout(timeout)
-        return cls(function, context_parameter, _is_async(function), timeout)
+        is_async = _is_async(function)
+        if pool is not None and is_async:
+            raise ValueError(
+                f"pool={pool!r:.80} is for a plain def; an async def runs in no thread, and may "
+                "pass a pool to ctx.run_sync()"
+            )
+        return cls(function, context_parameter, is_async, timeout, pool)
 
     async def run(self, ctx: Context, name: str, arguments: Mapping[str, Any]) -> Any:
         """Call it for a request; ``name`` is what the scope tree calls its thread."""
@@ -49,7 +62,8 @@ class HandlerFunction:
             # A plain wrapper around an async def may have awaited for itself, or know the answer.
             return self._finished(await made if hasattr(made, "__await__") else made)
         job = functools.partial(self._call, arguments)
-        return await exchange.core.threads.run(exchange, name, job)
+        pool = exchange.core.pools.threads(self.pool)
+        return await pool.run(exchange, name, job, is_handler=True)
 
     def _call(self, arguments: Mapping[str, Any]) -> Any:
         """In a thread."""

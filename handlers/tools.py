@@ -84,6 +84,7 @@ class Tools:
         icons: Sequence[Icon] | None = None,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        pool: str | None = None,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
     ) -> RegisteredTool:
@@ -122,7 +123,7 @@ class Tools:
             meta=dict(meta) if meta is not None else None,
         )
         check_sendable(definition, f"tool {name!r}")
-        handler = HandlerFunction.of(function, schema.context_parameter, timeout)
+        handler = HandlerFunction.of(function, schema.context_parameter, timeout, pool)
         tool = RegisteredTool(
             definition, handler, schema, mirrored, _takes_anything(schema.output_schema)
         )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 import math
+import os
 import threading
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
@@ -14,6 +17,7 @@ import trio
 
 from .lifecycle import CancelCause
 from .logs import check_level
+from .offload.subprocesses import Command, OnOutput, ProcessResult, run_command
 from .progress import check_progress
 from .questions import Elicit, Elicited, ElicitUrl, Question, Roots, Sample
 from .tracing import TraceContext, read_trace
@@ -118,6 +122,113 @@ class Context:
         if not callable(fn):
             raise TypeError(f"on_exit() takes a function and its arguments, not {fn!r:.80}")
         self._exchange.on_exit(fn, args)
+
+    # Work outside of the event loop -------------------------------------------------------------
+
+    async def run_sync(
+        self,
+        fn: Callable[..., T],
+        *args: Any,
+        interrupt: Callable[[], Any] | None = None,
+        pool: str | None = None,
+    ) -> T:
+        """Run a plain function in a thread of the server's own: ``await ctx.run_sync(fn, *args)``.
+
+        Cancelled, by the request's cancellation or by a scope around this call: while it waits for
+        a free thread, ``fn`` never runs. While it runs, :meth:`check_cancelled` raises in it, and
+        ``interrupt`` is called; ``fn`` has ``Limits.cleanup`` seconds to return, and is abandoned
+        then: it keeps its thread until it really ends, listed in the scope tree. In each case
+        ``trio.Cancelled`` is raised here, and what ``fn`` returned or raised is dropped.
+
+        :param interrupt: makes ``fn`` return soon: ``sqlite3.Connection.interrupt``, a driver's
+            cancel. Called in the event loop, so it must not block; awaited if it is async. It is
+            called again, with growing pauses from ``Limits.interrupt_pause`` on, until ``fn``
+            returns: so leave clean-up to a call of its own, in ``finally`` and ``ctx.cleanup``.
+        :param pool: one of ``Server(pools=…)``; otherwise the server's ``Limits.threads``.
+
+        Raises what ``fn`` raises; ``ValueError`` for a pool that there is not, ``TypeError`` for a
+        function that is none.
+        """
+        exchange = self._exchange
+        if not callable(fn) or inspect.iscoroutinefunction(fn):
+            raise TypeError(f"run_sync() takes a plain function, not {fn!r:.80}")
+        if interrupt is not None and not callable(interrupt):
+            raise TypeError(f"interrupt is a function, not {interrupt!r:.80}")
+        job = functools.partial(fn, *args)
+        threads = exchange.core.pools.threads(pool)
+        return await threads.run(exchange, _name_of(fn), job, interrupt=interrupt)
+
+    async def run_in_process(self, fn: Callable[..., T], *args: Any) -> T:
+        """Run a plain function in a worker process: for Python that computes.
+
+        ``fn``, its arguments and its result are pickled, as with ``multiprocessing``: ``fn`` is to
+        be found by its name in a module. Cancelled, the worker is killed at once and another one
+        takes its place; processes that ``fn`` has started are its own business. ``Limits.workers``
+        of them run at once, further calls wait. Needs the extra ``cpu`` (``trio-parallel``).
+
+        Raises what ``fn`` raises; ``RuntimeError`` without ``trio-parallel``; its
+        ``BrokenWorkerError`` if the worker died.
+        """
+        exchange = self._exchange
+        if not callable(fn) or inspect.iscoroutinefunction(fn):
+            raise TypeError(f"run_in_process() takes a plain function, not {fn!r:.80}")
+        return await exchange.core.pools.workers.run(exchange, _name_of(fn), fn, *args)
+
+    async def run_process(
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        *,
+        input: bytes | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+        on_stdout: OnOutput | None = None,
+        on_stderr: OnOutput | None = None,
+        grace: float | None = None,
+    ) -> ProcessResult:
+        """Run a command: ``await ctx.run_process(["git", "log"])``. No shell.
+
+        It leads a process group of its own. When it exits, whatever it left running in that group
+        is ended too; when this call is cancelled, all of it is: SIGTERM, ``grace`` seconds,
+        SIGKILL. Only a process that has left the group on purpose escapes. What was done to it, and
+        its exit status, is on the record of the request. ``Limits.processes`` commands run at once,
+        further ones wait.
+
+        :param input: what its standard input holds; that is empty without.
+        :param env: all of its environment variables; ours without.
+        :param check: raise ``subprocess.CalledProcessError`` unless it exits with 0.
+        :param on_stdout, on_stderr: called, and awaited if async, with each piece of output as it
+            comes. A slow one makes the command wait; what it raises ends the command, and is
+            raised.
+        :param grace: seconds; ``Limits.process_grace`` without.
+
+        The last ``Limits.output_bytes`` bytes of each output are in the result. Raises
+        ``OSError`` if the command cannot be started, ``TypeError`` or ``ValueError`` for what is
+        no command.
+        """
+        exchange = self._exchange
+        limits = exchange.core.limits
+        grace = grace if grace is not None else limits.process_grace
+        if not 0 <= grace <= limits.longest_cleanup:
+            raise ValueError(
+                f"grace is 0 to {limits.longest_cleanup:g} seconds (Limits.longest_cleanup), "
+                f"not {grace!r}"
+            )
+        result = await run_command(
+            exchange,
+            Command.of(
+                command,
+                input,
+                cwd=cwd,
+                env=env,
+                on_stdout=on_stdout,
+                on_stderr=on_stderr,
+                grace=grace,
+            ),
+        )
+        if check:
+            result.check_returncode()
+        return result
 
     # Speaking to the client ---------------------------------------------------------------------
 
@@ -299,6 +410,12 @@ class Context:
     def _metadata(self) -> RequestMetadata:
         assert self._exchange.metadata is not None  # read before any handler runs
         return self._exchange.metadata
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return getattr(fn, "__qualname__", None) or type(fn).__name__
 
 
 def exchange_of(ctx: Context) -> Exchange:

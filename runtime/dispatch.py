@@ -25,7 +25,7 @@ from .jsonrpc import NonFiniteNumber, Request, encode_error, encode_result
 from .limits import Limits
 from .logs import LogReporter
 from .models.base import META_TIMEOUT
-from .offload import ThreadPool
+from .offload.pools import Pools
 from .principal import Principal
 from .rounds import InputRequired, Round, Rounds
 from .scopes import Scope, ScopeKind
@@ -68,7 +68,15 @@ class Connection(Peer, Protocol):
 class Dispatcher:
     """All that the exchanges of one server share. Lives in one Trio run at a time."""
 
-    def __init__(self, name: str, era: Era, limits: Limits, tracing: Tracing | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        era: Era,
+        limits: Limits,
+        tracing: Tracing | None = None,
+        pools: Mapping[str, int] | None = None,
+    ) -> None:
+        """``pools`` are the sizes of the thread pools that have a name."""
         self.name = name
         self.era = era
         self.limits = limits
@@ -77,7 +85,8 @@ class Dispatcher:
         self.methods: dict[str, Method] = {}
         self.rounds: Rounds | None = None
         self.timeout: float | None = None
-        self.threads = ThreadPool(limits.threads)
+        self._named_pools = pools or {}
+        self.pools = Pools(limits, self._named_pools)
         self.connections: set[Connection] = set()
         self.inflight = 0
         self.thread = threading.get_ident()
@@ -93,7 +102,7 @@ class Dispatcher:
         token = trio.lowlevel.current_trio_token()
         if token is not self._token:
             self._token = token
-            self.threads = ThreadPool(self.limits.threads)
+            self.pools = Pools(self.limits, self._named_pools)
             self.connections.clear()
             self.draining.reset()
             self.inflight = 0
@@ -283,7 +292,7 @@ class Dispatcher:
     def scopes(self) -> Scope:
         """The server with everything that lives below it, stragglers last."""
         below = [connection.scope() for connection in self.connections]
-        below += [work.scope() for work in self.threads.stragglers]
+        below += [work.scope() for work in self.pools.stragglers]
         return Scope(
             kind=ScopeKind.SERVER,
             label=self.name,

@@ -30,7 +30,7 @@ from .scopes import Scope, ScopeKind
 if TYPE_CHECKING:
     from .dispatch import Dispatcher, Method
     from .eras.base import Era, RequestMetadata
-    from .offload import ThreadWork
+    from .offload.work import Work, WorkRecord
     from .principal import Principal
     from .tracing import GuardedExchangeSpan
 
@@ -126,6 +126,7 @@ class Exchange(Lifecycle):
         "target",
         "unwound_at",
         "work",
+        "work_records",
     )
 
     def __init__(
@@ -157,7 +158,8 @@ class Exchange(Lifecycle):
         self.held = 0
         self.cleanups = 0
         self.cleanup_outcome: str | None = None
-        self.work: tuple[ThreadWork, ...] = ()
+        self.work: tuple[Work, ...] = ()
+        self.work_records: tuple[WorkRecord, ...] = ()
         self.span: GuardedExchangeSpan | None = None
         self.changes_sent = 0
         self.changes_coalesced = 0
@@ -381,8 +383,26 @@ class Exchange(Lifecycle):
         if _CLEANUP_RANK[outcome] >= _CLEANUP_RANK[self.cleanup_outcome]:
             self.cleanup_outcome = outcome
 
+    # Work outside of the loop ---------------------------------------------------------------------
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the request as a whole is to stop, and not only a scope within its handler."""
+        self._note_deadline()
+        return self.cause is not None
+
+    def begin_work(self, work: Work) -> None:
+        """A piece of work waits for its place; see :class:`.offload.work.Work`. The newest
+        ``Limits.work_records`` of them are kept on the record."""
+        self.work += (work,)
+        self.work_records = (*self.work_records, work.record)[-self.core.limits.work_records :]
+
+    def end_work(self, work: Work) -> None:
+        """Nobody waits for it any more."""
+        self.work = tuple(other for other in self.work if other is not work)
+
     def note_straggler(self, kind: str) -> None:
-        """A thread of this request, abandoned, has finished at last with ``kind``."""
+        """Work of this request has ended with ``kind`` after it was told to stop."""
         since = self.cause.received_at if self.cause is not None else self.ended_at
         late = self.note_late(kind, trio.current_time() - (since or self.received_at))
         if self._record is not None:

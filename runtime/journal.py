@@ -18,6 +18,7 @@ import trio
 
 from .jsonrpc import RequestId
 from .lifecycle import CancelCause, LateOutcome, State
+from .offload.work import WorkRecord
 
 __all__ = ["CallStatus", "Journal", "Record", "Subscription", "printable"]
 
@@ -37,12 +38,14 @@ class Record:
     call: before it began to go out). ``cleanup`` is ``None`` for a request that was not cancelled
     and left nothing undone; else ``"clean"``; ``"error"``, clean-up raised; ``"timed out"``, a
     ``ctx.cleanup`` block or the callbacks of ``ctx.on_exit`` ran into their limit; ``"abandoned"``,
-    a thread ran on after its window: the worst of them. ``late`` may grow after the end, when
-    such a thread finishes. ``delivered`` is ``False`` for a claimed answer whose write failed,
+    a thread or process ran on after its window: the worst of them. ``late`` may grow after the end,
+    when such work finishes. ``delivered`` is ``False`` for a claimed answer whose write failed,
     ``None`` where there was no answer. ``asked`` has the keys of the questions, if the answer asked
     the client for input. Changes are those of a subscription; one that was still to be told when it
     came again is coalesced. ``trace_id`` are the 32 hexadecimal digits of the trace it belongs to,
-    if it belongs to one. ``attempt`` counts the attempts of a call that is made again, from 1 on.
+    if it belongs to one. ``work`` are the threads and processes of the request, the newest
+    ``Limits.work_records`` of them. ``attempt`` counts the attempts of a call that is made again,
+    from 1 on.
     """
 
     role: Literal["server", "client"]
@@ -73,6 +76,7 @@ class Record:
     logs_sent: int = 0
     logs_dropped: int = 0
     trace_id: str | None = None
+    work: tuple[WorkRecord, ...] = ()
     changes_sent: int = 0
     changes_coalesced: int = 0
     attempt: int = 1
@@ -114,6 +118,7 @@ class Record:
             parts.append(f"{len(self.late)} late outcome(s) dropped")
         if self.delivered is False:
             parts.append("not delivered")
+        parts += [f"({printable(work.describe())})" for work in self.work]
         parts.append(f"after {self.duration:.3f} s on {self.connection}")
         if self.trace_id is not None:
             parts.append(f"in trace {self.trace_id}")

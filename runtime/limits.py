@@ -102,9 +102,27 @@ class Limits:
     """Tools of which a client remembers the parameters that go into headers; the oldest is
     forgotten."""
 
-    # Threads, progress
+    # Work outside of the event loop
     threads: int = _count(40)
-    """Worker threads of a server for plain ``def`` handlers, abandoned ones included."""
+    """Worker threads of a server for plain ``def`` handlers and ``ctx.run_sync``, abandoned ones
+    included; those of named pools come on top."""
+    interrupt_pause: float = _bound(0.05)
+    """Pause before ``interrupt`` of ``ctx.run_sync`` is called again, doubled each time, until the
+    function returns."""
+    processes: int = _count(40)
+    """Commands that a server runs at once with ``ctx.run_process``; further ones wait."""
+    output_bytes: int = _count(1024 * 1024)
+    """How much of the end of a command's output is kept, and as much of its standard error."""
+    process_grace: float = _bound(2.0)
+    """How long a command may take after SIGTERM; then SIGKILL."""
+    workers: int = _count(4)
+    """Worker processes of a server for ``ctx.run_in_process``; further calls wait."""
+    worker_idle: float = _bound(60.0)
+    """How long a worker process is kept for the next call."""
+    work_records: int = _count(20)
+    """Threads and processes of one request that its record tells of; the newest."""
+
+    # Progress, log messages
     progress_interval: float = _bound(0.02)
     """Least time between two progress notifications of one request; the newest value wins."""
     log_bytes: int = _count(64 * 1024)

@@ -50,6 +50,7 @@ def record_of(exchange: Exchange) -> Record:
         logs_sent=logs.sent if logs is not None else 0,
         logs_dropped=logs.dropped if logs is not None else 0,
         trace_id=(span and span.trace_id) or trace_id_of(request.params.get("_meta")),
+        work=exchange.work_records,
         changes_sent=exchange.changes_sent,
         changes_coalesced=exchange.changes_coalesced,
     )

@@ -23,7 +23,7 @@ class ScopeKind(Enum):
     CONNECTION = "connection"
     EXCHANGE = "exchange"
     OFFLOAD = "offload"
-    """A worker thread that a request started."""
+    """A thread or a process that a request started."""
 
 
 @attrs.frozen

@@ -204,7 +204,7 @@ def test_every_example_is_linked_from_the_readme_and_from_a_page(path: Path) -> 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=name_of)
 def test_pages_about_the_protocol_name_its_sections(page: Path) -> None:
-    about_ourselves = {"command-line", "design", "inspection", "operating", "testing"}
+    about_ourselves = {"command-line", "design", "inspection", "offload", "operating", "testing"}
     named = re.search(r"^Specification: \*", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert (named is None) is (page.stem in about_ourselves)
 

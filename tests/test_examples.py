@@ -20,7 +20,11 @@ PROGRAMS = sorted(
 )
 
 
-NEEDS = {"tracing.py": "opentelemetry.sdk", "pydantic_models.py": "pydantic"}
+NEEDS = {
+    "offload.py": "trio_parallel",
+    "pydantic_models.py": "pydantic",
+    "tracing.py": "opentelemetry.sdk",
+}
 
 SERVERS = {"asking_server.py", "echo_server.py", "prompts_server.py", "resources_server.py"}
 
@@ -165,6 +169,14 @@ left: stock://Dune is 2 copies
 left: resources came or went
 subscriptions/listen resources, 1 URI CANCELLED after 2 changes
 """,
+    "offload.py": """\
+TextContent(text='500500', annotations=None, meta=None)
+server: 0 rows are left
+server: write_rows CANCELLED clean-up clean thread write_rows.… interrupted … time(s) stopped
+server: the command says started
+server: command CANCELLED clean-up clean process sh SIGTERM SIGKILL exit status -9
+server: compute CANCELLED clean-up clean worker sum_up_to SIGKILL stopped
+""",
     "threads.py": """\
 client: gave asks up
 asks: cleaned up
@@ -184,6 +196,11 @@ server: []
 []
 """,
     "tracing.py": "internal breakfast\n…internal brunch\n…",
+    "upstream.py": """\
+upstream: asked
+upstream: the other side hung up
+server: CANCELLED
+""",
 }
 
 IN_ANY_ORDER = {"asking_client.py", "cancellation.py", "embedded.py", "operating.py", "threads.py"}

@@ -151,7 +151,7 @@ async def test_invariant_9_no_thread_begins_while_too_many_answers_wait() -> Non
             wire.feed(call(number, "big", number=number))
         await until(lambda: server._core.inflight == 50)
         all_taken.set()
-        await until(lambda: not server._core.threads.busy and len(ran) > 3)
+        await until(lambda: not server._core.pools.threads().busy and len(ran) > 3)
         wire.take_again()
         await until(lambda: server._core.inflight == 0)
         wire.hang_up()

@@ -1,8 +1,7 @@
 """stdio, the client's side: a server process of our own, and its end in bounded time.
 
-The process leads a session of its own: a Ctrl-C at our terminal does not reach it, and all that it
-starts can be reached through its group. Its standard error is always drained, so that it never
-blocks on it; the end of it is kept for error messages.
+The process leads a group of its own, which ends with it. Its standard error is always drained, so
+that it never blocks on it; the end of it is kept for error messages.
 
 Specification: *stdio*, "Shutdown".
 """
@@ -18,6 +17,7 @@ from collections.abc import Mapping, Sequence
 import trio
 
 from ..runtime.limits import Limits
+from ..runtime.offload.process_groups import ProcessGroup
 from .wire import CHUNK, StreamWire
 
 __all__ = ["ServerProcess"]
@@ -32,6 +32,7 @@ class ServerProcess:
         assert process.stdin is not None
         assert process.stdout is not None
         self._process = process
+        self._group = ProcessGroup(process)
         self._limits = limits
         self._stderr = bytearray()
         self._stderr_ended = trio.Event()
@@ -101,38 +102,16 @@ class ServerProcess:
         """
         assert self._process.stdin is not None
         await self._process.stdin.aclose()
-        if not await self._exits_within(self._limits.exit_wait):
-            self._signal_group(signal.SIGTERM)
-            await self._exits_within(self._limits.terminate_wait)
+        if not await self._group.ends_within(self._limits.exit_wait):
+            self._group.send(signal.SIGTERM)
+            await self._group.ends_within(self._limits.terminate_wait)
 
     async def kill(self) -> None:
         """SIGKILL to its group: no descendant in it is left, also if we are cancelled."""
         process = self._process
-        self._signal_group(signal.SIGKILL)
+        self._group.send(signal.SIGKILL)
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
             await process.wait()
         for stream in (process.stdin, process.stdout, process.stderr):
             if isinstance(stream, trio.lowlevel.FdStream):
                 stream.close()
-
-    async def _exits_within(self, seconds: float) -> bool:
-        """Whether the process, and then its group, is gone in time."""
-        with trio.move_on_after(seconds):
-            await self._process.wait()
-            while self._group_lives():  # noqa: ASYNC110 - nothing else tells of it
-                await trio.sleep(seconds / 50)
-            return True
-        return False
-
-    def _group_lives(self) -> bool:
-        try:
-            os.killpg(self._process.pid, 0)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
-
-    def _signal_group(self, number: signal.Signals) -> None:
-        try:
-            os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass

@@ -79,7 +79,8 @@ class ServedDirectory:
 
     async def _in_thread(self, ctx: Context, job: Callable[[], T]) -> T:
         exchange = exchange_of(ctx)
-        return await exchange.core.threads.run(exchange, self.uri, job)
+        pool = exchange.core.pools.threads()
+        return await pool.run(exchange, self.uri, job, is_handler=True)
 
     # In the thread --------------------------------------------------------------------------------
 

@@ -71,6 +71,8 @@ from .runtime.models.roots import Root
 from .runtime.models.sampling import CreateMessageRequestParams, CreateMessageResult
 from .runtime.models.subscriptions import SubscriptionFilter
 from .runtime.models.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
+from .runtime.offload.subprocesses import ProcessResult
+from .runtime.offload.work import WorkKind, WorkRecord
 from .runtime.principal import Principal
 from .runtime.progress import ProgressUpdate
 from .runtime.questions import Elicit, Elicited, ElicitUrl, Roots, Sample
@@ -170,6 +172,7 @@ __all__ = [
     "Overloaded",
     "Oversize",
     "Principal",
+    "ProcessResult",
     "ProgressUpdate",
     "Prompt",
     "PromptArgument",
@@ -211,6 +214,8 @@ __all__ = [
     "UnknownContent",
     "UnsupportedVersion",
     "Wire",
+    "WorkKind",
+    "WorkRecord",
     "connect",
     "safe_to_repeat",
 ]

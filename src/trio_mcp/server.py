@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -27,6 +27,7 @@ from .runtime.journal import Journal
 from .runtime.lifecycle import CancelSource
 from .runtime.limits import Limits, limits_or_default
 from .runtime.models.base import Icon, Implementation, RequestParams
+from .runtime.offload.pools import check_pools
 from .runtime.scopes import Scope
 from .runtime.tracing import Tracing
 from .transports.http.authentication import Authenticate, Authentication
@@ -65,6 +66,8 @@ class Server(Features):
     :param bus: carries changes to clients that listen, if not only this server's own; see
         :class:`~trio_mcp.ChangeBus`.
     :param tracing: makes a span of each request: :class:`trio_mcp.otel.OpenTelemetry`, for one.
+    :param pools: thread pools besides the server's own, by name, with the number of their threads:
+        ``{"database": 4}``. For ``@server.tool(pool="database")`` and ``ctx.run_sync``.
 
     Serve it with one of the ``serve_*`` methods, or several at once. Cancelling the scope around
     one of them drains: requests in flight may finish within ``Limits.drain``, the rest is cancelled
@@ -87,6 +90,7 @@ class Server(Features):
         cache: CacheHint | None = None,
         bus: ChangeBus | None = None,
         tracing: Tracing | None = None,
+        pools: Mapping[str, int] | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -105,7 +109,8 @@ class Server(Features):
         if instructions is not None and not isinstance(instructions, str):
             raise TypeError(f"instructions are a text, not {type(instructions).__name__}")
         cache = cache if cache is not None else CacheHint()
-        core = Dispatcher(name, Revision20260728(info, limits.id_length), limits, tracing)
+        era = Revision20260728(info, limits.id_length)
+        core = Dispatcher(name, era, limits, tracing, check_pools(pools))
         core.timeout = timeout
         states = RequestStates(secret, limits, single_use=single_use_state)
         core.rounds = self._rounds = HandlerRounds(states)

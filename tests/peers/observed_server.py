@@ -141,7 +141,7 @@ class Observed(Fixtures):
             inflight=server._core.inflight,
             exchanges=[s.label for s in scopes if s.kind is ScopeKind.EXCHANGE],
             connections=[s.state for s in scopes if s.kind is ScopeKind.CONNECTION],
-            stragglers=len(server._core.threads.stragglers),
+            stragglers=len(list(server._core.pools.stragglers)),
             listeners=len(server._subscriptions) + len(server._subscriptions._watching),
         )
 

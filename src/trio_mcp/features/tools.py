@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from ..handlers.tools import Tools
+from ..runtime.dispatch import Dispatcher
 from ..runtime.models.base import Icon
 from ..runtime.models.tools import ToolAnnotations
 
@@ -17,6 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class ToolFeatures:
     """The tools of a server."""
 
+    _core: Dispatcher
     _tools: Tools
 
     @overload
@@ -35,6 +37,7 @@ class ToolFeatures:
         icons: Sequence[Icon] | None = None,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        pool: str | None = None,
     ) -> Callable[[F], F]: ...
 
     def tool(
@@ -49,6 +52,7 @@ class ToolFeatures:
         icons: Sequence[Icon] | None = None,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        pool: str | None = None,
     ) -> Any:
         """Offer a function as a tool; a decorator with or without options.
 
@@ -64,6 +68,8 @@ class ToolFeatures:
         :param meta: ``_meta`` of the tool's definition.
         :param timeout: seconds from the request's arrival after which it is cancelled with cause
             DEADLINE, and answered with an error.
+        :param pool: the thread pool of a plain ``def``, one of ``Server(pools=…)``; the server's
+            own without.
 
         Raises ``ValueError`` or ``TypeError``, at once, for what cannot be a tool. At run time,
         raise :class:`~trio_mcp.ToolError` for failures that the model should read; any other
@@ -73,6 +79,7 @@ class ToolFeatures:
         """
         if function is not None and not callable(function):
             raise TypeError(f"tool() takes a function; write tool(name={function!r})")
+        self._core.pools.threads(pool)  # there is one
 
         def decorate(function: F) -> F:
             self._tools.add(
@@ -84,6 +91,7 @@ class ToolFeatures:
                 icons=icons,
                 meta=meta,
                 timeout=timeout,
+                pool=pool,
             )
             return function
 
@@ -103,6 +111,7 @@ class ToolFeatures:
         icons: Sequence[Icon] | None = None,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        pool: str | None = None,
     ) -> None:
         """Offer a function as a tool, also while the server is served. See :meth:`tool`.
 
@@ -121,6 +130,7 @@ class ToolFeatures:
         """
         if not callable(function):
             raise TypeError(f"add_tool() takes a function, not {function!r:.80}")
+        self._core.pools.threads(pool)
         self._tools.add(
             function,
             name=name,
@@ -130,6 +140,7 @@ class ToolFeatures:
             icons=icons,
             meta=meta,
             timeout=timeout,
+            pool=pool,
             input_schema=input_schema,
             output_schema=output_schema,
         )

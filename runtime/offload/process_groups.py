@@ -1,0 +1,67 @@
+"""A process that leads a group of its own, and the end of all that is in it.
+
+Made with ``start_new_session=True``: a Ctrl-C at our terminal does not reach it, and all that it
+starts can be reached through its group, unless it leaves that on purpose.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import trio
+
+__all__ = ["ProcessGroup"]
+
+
+class ProcessGroup:
+    """The group that ``process`` leads."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self._process = process
+
+    def send(self, number: signal.Signals) -> bool:
+        """Signal all that is in it; ``False`` if nothing is."""
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    @property
+    def lives(self) -> bool:
+        """Whether anything in it lives."""
+        try:
+            os.killpg(self._process.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return _has_living(self._process.pid)
+
+    async def ends_within(self, seconds: float) -> bool:
+        """Whether its leader, and then the rest of it, is gone in time."""
+        with trio.move_on_after(seconds):
+            await self._process.wait()
+            pause = seconds / 1000
+            while self.lives:
+                await trio.sleep(pause)
+                pause = min(2 * pause, seconds / 20)
+            return True
+        return False
+
+
+def _has_living(group: int) -> bool:
+    """To a signal, the dead are there until somebody has waited for them, and in a container there
+    may be nobody who does. Linux tells them apart; elsewhere they count."""
+    try:
+        numbers = [name for name in os.listdir("/proc") if name.isdigit()]
+    except FileNotFoundError:
+        return True
+    for number in numbers:
+        try:
+            with open(f"/proc/{number}/stat", "rb") as file:
+                state, _, its_group = file.read().rpartition(b")")[2].split(maxsplit=3)[:3]
+        except OSError:
+            continue  # it has just gone
+        if int(its_group) == group and state not in (b"Z", b"X"):
+            return True
+    return not numbers

@@ -1,0 +1,589 @@
+"""Work that leaves the event loop: ``ctx.run_sync``, ``ctx.run_process``, ``ctx.run_in_process``.
+
+Threads and processes are real ones. How long something takes is asserted only where it would take
+for ever, or a limit of the runtime says how long.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import trio
+import trio.lowlevel
+from tests.peers.bench import Bench, called, the_work
+from tests.peers.inspection import offloaded
+from tests.peers.processes import alive
+from tests.peers.raw import until
+
+from trio_mcp import (
+    CancelSource,
+    Context,
+    Limits,
+    ProcessResult,
+    Server,
+    State,
+    TextContent,
+    WorkKind,
+    connect,
+)
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """In the end no thread is left waiting for it."""
+    made = threading.Event()
+    yield made
+    made.set()
+
+
+# Threads ------------------------------------------------------------------------------------------
+
+
+async def test_a_function_runs_in_a_thread_and_is_written_down() -> None:
+    bench = Bench()
+    assert await bench.run(lambda ctx: ctx.run_sync(divmod, 7, 3)) == (2, 1)
+    work = the_work(bench.record)
+    assert (work.kind, work.label, work.outcome) == (WorkKind.THREAD, "divmod", "result")
+    assert work.started_at is not None
+    assert work.ended_at is not None
+    assert not work.abandoned
+
+
+async def test_what_a_function_raises_is_raised() -> None:
+    bench = Bench()
+    with pytest.raises(ZeroDivisionError):
+        await bench.run(lambda ctx: ctx.run_sync(divmod, 7, 0))
+    assert the_work(bench.record).outcome == "error"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"fn": 5}, TypeError, "takes a plain function, not 5"),
+        ({"fn": trio.sleep}, TypeError, "takes a plain function"),
+        ({"fn": len, "interrupt": 5}, TypeError, "interrupt is a function, not 5"),
+        ({"fn": len, "pool": "none"}, ValueError, "no thread pool 'none'.*there are: 'mine'"),
+        ({"fn": len, "pool": []}, ValueError, "no thread pool"),
+    ],
+)
+async def test_what_cannot_run_is_refused(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    bench = Bench(pools={"mine": 1})
+    with pytest.raises(error, match=message):
+        await bench.run(lambda ctx: ctx.run_sync(**arguments))
+
+
+async def test_an_interrupt_stops_a_function_at_once(gate: threading.Event) -> None:
+    def wait() -> None:
+        gate.wait()
+        raise RuntimeError("interrupted")
+
+    bench = Bench(Limits(cleanup=60))
+    record = await bench.cancel(
+        lambda ctx: ctx.run_sync(wait, interrupt=gate.set), lambda: offloaded(bench.server)
+    )
+    work = the_work(record)
+    assert (work.interrupts, work.outcome, work.abandoned) == (1, "stopped", False)
+    assert (record.cleanup, record.late) == ("clean", ())
+    assert isinstance(bench.error, trio.Cancelled)
+
+
+async def test_an_interrupt_is_repeated_until_the_function_returns(gate: threading.Event) -> None:
+    """The first one may come before there is anything to interrupt."""
+    interrupts = []
+
+    def interrupt() -> None:
+        interrupts.append(trio.current_time())
+        if len(interrupts) == 4:
+            gate.set()
+
+    bench = Bench(Limits(cleanup=60, interrupt_pause=0.01))
+    record = await bench.cancel(
+        lambda ctx: ctx.run_sync(gate.wait, interrupt=interrupt), lambda: offloaded(bench.server)
+    )
+    assert the_work(record).interrupts == len(interrupts) == 4
+    pauses = [late - early for early, late in itertools.pairwise(interrupts)]
+    assert all(pause >= least for pause, least in zip(pauses, [0.01, 0.02, 0.04], strict=True))
+    assert [late.kind for late in record.late] == ["result"]  # it returned, in spite of it all
+
+
+async def test_an_interrupt_may_be_async(gate: threading.Event) -> None:
+    async def interrupt() -> None:
+        await trio.lowlevel.checkpoint()
+        gate.set()
+
+    bench = Bench(Limits(cleanup=60))
+    record = await bench.cancel(
+        lambda ctx: ctx.run_sync(gate.wait, interrupt=interrupt), lambda: offloaded(bench.server)
+    )
+    assert the_work(record).interrupts == 1
+
+
+async def test_an_interrupt_that_hangs_is_bounded_by_the_window(gate: threading.Event) -> None:
+    bench = Bench(Limits(cleanup=0.05))
+    record = await bench.cancel(
+        lambda ctx: ctx.run_sync(gate.wait, interrupt=trio.sleep_forever),
+        lambda: offloaded(bench.server),
+    )
+    assert (record.cleanup, the_work(record).abandoned) == ("abandoned", True)
+
+
+async def test_an_interrupt_that_fails_is_told_and_the_window_goes_on(
+    gate: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    def interrupt() -> None:
+        threading.Timer(0.05, gate.set).start()
+        raise ValueError("no such query")
+
+    bench = Bench(Limits(cleanup=60, interrupt_pause=0.001))
+    record = await bench.cancel(
+        lambda ctx: ctx.run_sync(gate.wait, interrupt=interrupt), lambda: offloaded(bench.server)
+    )
+    assert (record.cleanup, the_work(record).interrupts) == ("error", 1)
+    assert "no such query" in caplog.text
+
+
+async def test_a_function_that_does_not_stop_is_abandoned_and_its_end_is_written_down(
+    gate: threading.Event,
+) -> None:
+    bench = Bench(Limits(cleanup=0.05))
+    record = await bench.cancel(
+        lambda ctx: ctx.run_sync(gate.wait), lambda: offloaded(bench.server)
+    )
+    work = the_work(record)
+    assert (work.abandoned, work.outcome, work.ended_at) == (True, None, None)
+    assert [scope.state for scope in offloaded(bench.server)] == ["abandoned"]
+    assert "abandoned" in record.describe()
+    gate.set()
+    await until(lambda: not offloaded(bench.server))
+    assert work.outcome == "result"
+    assert work.ended_at is not None
+    assert [late.kind for late in record.late] == ["result"]
+
+
+async def test_a_scope_of_the_handler_stops_a_function_and_not_the_request(
+    gate: threading.Event,
+) -> None:
+    async def body(ctx: Context) -> str:
+        with trio.move_on_after(0.01) as scope:
+            await ctx.run_sync(gate.wait, interrupt=gate.set)
+        assert scope.cancelled_caught
+        return "went on"
+
+    bench = Bench()
+    assert await bench.run(body) == "went on"
+    assert (bench.record.state, bench.record.late) == (State.COMPLETED, ())
+    assert bench.record.cleanup is None
+
+
+async def test_check_cancelled_works_in_the_function() -> None:
+    def ask(ctx: Context) -> None:
+        while True:
+            ctx.check_cancelled()
+            time.sleep(0.001)
+
+    bench = Bench(Limits(cleanup=60))
+    record = await bench.cancel(lambda ctx: ctx.run_sync(ask, ctx), lambda: offloaded(bench.server))
+    assert (the_work(record).outcome, record.late) == ("stopped", ())
+
+
+async def test_a_pool_has_threads_of_its_own(gate: threading.Event) -> None:
+    """A full pool holds up neither another one nor the server's own threads."""
+    server = Server("pools", version="1", limits=Limits(threads=1), pools={"slow": 2, "other": 1})
+
+    @server.tool(pool="slow")
+    def slow() -> None:
+        gate.wait()
+
+    @server.tool(pool="other")
+    def other() -> str:
+        return "other"
+
+    @server.tool
+    def own() -> str:
+        return "own"
+
+    async with connect(server) as client, trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(client.call_tool, "slow")
+        await until(lambda: len(offloaded(server)) == 5)
+        states = sorted(scope.state for scope in offloaded(server))
+        assert states == ["running"] * 2 + ["waiting"] * 3
+        for name in ("other", "own"):
+            (said,) = (await client.call_tool(name)).content
+            assert isinstance(said, TextContent)
+            assert said.text == name
+        gate.set()
+
+
+@pytest.mark.parametrize(
+    ("pools", "error", "message"),
+    [
+        (["a"], TypeError, r"a dict of names and sizes, not \['a'\]"),
+        ({5: 1}, TypeError, "a pool's name is a text, not 5"),
+        ({"": 1}, TypeError, "a pool's name is a text"),
+        ({"a": 0}, ValueError, "pool 'a' has at least one thread, not 0"),
+        ({"a": 1.5}, TypeError, "a whole number of threads, not 1.5"),
+        ({"a": True}, TypeError, "a whole number of threads"),
+    ],
+)
+def test_pools_that_are_none_are_refused(pools: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Server("pools", version="1", pools=pools)
+
+
+def test_a_tool_names_a_pool_that_there_is_and_needs_one() -> None:
+    server = Server("pools", version="1", pools={"there": 1})
+    with pytest.raises(ValueError, match=r"no thread pool 'none'"):
+        server.tool(pool="none")
+    with pytest.raises(ValueError, match=r"no thread pool 'none'"):
+        server.add_tool(len, pool="none")
+
+    async def needs_none() -> None: ...
+
+    with pytest.raises(ValueError, match=r"is for a plain def"):
+        server.tool(pool="there")(needs_none)
+
+
+async def test_only_the_newest_pieces_of_work_are_written_down() -> None:
+    async def body(ctx: Context) -> None:
+        for function in (len, sum, max, min):
+            await ctx.run_sync(function, [1])
+
+    bench = Bench(Limits(work_records=2))
+    await bench.run(body)
+    assert [work.label for work in bench.record.work] == ["max", "min"]
+
+
+async def test_clean_up_may_use_a_thread(gate: threading.Event) -> None:
+    """A transaction is rolled back in a call of its own, after the interrupted one."""
+    rolled_back: list[bool] = []
+
+    async def body(ctx: Context) -> None:
+        try:
+            await ctx.run_sync(gate.wait, interrupt=gate.set)
+        finally:
+            with ctx.cleanup(5):
+                await ctx.run_sync(rolled_back.append, True)
+
+    bench = Bench()
+    record = await bench.cancel(body, lambda: offloaded(bench.server))
+    assert rolled_back == [True]
+    assert (record.cleanup, len(record.work)) == ("clean", 2)
+
+
+# Commands -----------------------------------------------------------------------------------------
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def sh(script: str) -> list[str]:
+    return ["sh", "-c", script]
+
+
+async def test_a_command_runs_and_its_outputs_come_back() -> None:
+    bench = Bench()
+    result: ProcessResult = await bench.run(
+        lambda ctx: ctx.run_process(sh("cat; echo problem >&2"), input=b"text")
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"text", b"problem\n")
+    work = the_work(bench.record)
+    assert (work.kind, work.label, work.exit_status) == (WorkKind.PROCESS, "sh", 0)
+    assert (work.outcome, work.signals) == ("result", ())
+    assert work.pid is not None
+
+
+async def test_a_command_has_no_input_unless_it_is_given_some() -> None:
+    result = await Bench().run(lambda ctx: ctx.run_process(["cat"]))
+    assert result.stdout == b""
+
+
+async def test_a_command_may_leave_its_input_unread() -> None:
+    result = await Bench().run(lambda ctx: ctx.run_process(["true"], input=b"x" * 1_000_000))
+    assert result.returncode == 0
+
+
+async def test_where_and_with_what_a_command_runs(tmp_path: Any) -> None:
+    result = await Bench().run(
+        lambda ctx: ctx.run_process(
+            sh("pwd; echo $NAME"), cwd=tmp_path, env={"NAME": "value", "PATH": os.environ["PATH"]}
+        )
+    )
+    assert result.stdout.decode().split() == [str(tmp_path), "value"]
+
+
+async def test_a_command_that_fails_is_an_error_unless_it_may() -> None:
+    bench = Bench()
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        await bench.run(lambda ctx: ctx.run_process(sh("echo out; echo err >&2; exit 3")))
+    assert caught.value.returncode == 3
+    assert (caught.value.stdout, caught.value.stderr) == (b"out\n", b"err\n")
+    result = await bench.run(lambda ctx: ctx.run_process(sh("exit 3"), check=False))
+    assert result.returncode == 3
+
+
+async def test_a_command_that_is_not_there() -> None:
+    bench = Bench()
+    with pytest.raises(FileNotFoundError):
+        await bench.run(lambda ctx: ctx.run_process(["no-such-command-at-all"]))
+    assert the_work(bench.record).outcome == "error"
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "error", "message"),
+    [
+        ("ls -l", {}, TypeError, r"a command is a list, \['ls', '-l'\]"),
+        ([], {}, ValueError, "has at least a program"),
+        (["ls", 5], {}, TypeError, "str, bytes or os.PathLike"),
+        ([b"ls"], {}, TypeError, "texts or paths"),
+        (["ls"], {"input": "text"}, TypeError, "input are bytes, not str"),
+        (["ls"], {"grace": -1}, ValueError, "grace is 0 to 60 seconds"),
+        (["ls"], {"grace": float("nan")}, ValueError, "grace is 0 to 60 seconds"),
+        (["ls"], {"grace": 61}, ValueError, "grace is 0 to 60 seconds"),
+    ],
+)
+async def test_what_is_no_command_is_refused(
+    command: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        await Bench().run(lambda ctx: ctx.run_process(command, **options))
+
+
+async def test_outputs_are_bounded_and_their_ends_kept() -> None:
+    bench = Bench(Limits(output_bytes=100))
+    result = await bench.run(
+        lambda ctx: ctx.run_process(
+            python("import sys; print('x' * 1_000_000 + 'end'); sys.stderr.write('y' * 300_000)")
+        )
+    )
+    assert (len(result.stdout), result.stdout_dropped) == (100, 1_000_004 - 100)
+    assert result.stdout.endswith(b"xend\n")
+    assert (result.stderr, result.stderr_dropped) == (b"y" * 100, 300_000 - 100)
+
+
+async def test_output_comes_as_it_is_written() -> None:
+    """A callback may be async; the command waits for a slow one."""
+    pieces: list[bytes] = []
+    errors: list[bytes] = []
+
+    async def on_stdout(data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        pieces.append(data)
+
+    await Bench().run(
+        lambda ctx: ctx.run_process(
+            sh("echo one; echo two; echo three >&2"), on_stdout=on_stdout, on_stderr=errors.append
+        )
+    )
+    assert b"".join(pieces) == b"one\ntwo\n"
+    assert b"".join(errors) == b"three\n"
+
+
+async def test_a_callback_that_fails_ends_the_command() -> None:
+    def on_stdout(data: bytes) -> None:
+        raise ZeroDivisionError
+
+    bench = Bench()
+    with pytest.raises(ZeroDivisionError):
+        await bench.run(lambda ctx: ctx.run_process(sh("echo x; sleep 60"), on_stdout=on_stdout))
+    work = the_work(bench.record)
+    assert (work.signals, work.exit_status) == (("SIGTERM",), -signal.SIGTERM)
+
+
+def reported(pids: list[int]) -> Callable[[bytes], None]:
+    """Takes down the numbers that a command prints."""
+
+    def on_stdout(data: bytes) -> None:
+        pids.extend(map(int, data.split()))
+
+    return on_stdout
+
+
+async def test_cancelled_a_command_is_terminated() -> None:
+    pids: list[int] = []
+    bench = Bench()
+    record = await bench.cancel(
+        lambda ctx: ctx.run_process(sh("echo $$; exec sleep 60"), on_stdout=reported(pids)),
+        lambda: pids,
+    )
+    work = the_work(record)
+    assert (work.signals, work.exit_status) == (("SIGTERM",), -signal.SIGTERM)
+    assert (work.outcome, work.pid, record.cleanup) == ("stopped", pids[0], "clean")
+    assert not alive(pids[0])
+
+
+async def test_a_command_that_ignores_sigterm_is_killed_after_its_grace() -> None:
+    pids: list[int] = []
+    bench = Bench()
+    record = await bench.cancel(
+        lambda ctx: ctx.run_process(
+            sh("trap '' TERM; echo $$; while :; do sleep 0.05; done"),
+            on_stdout=reported(pids),
+            grace=0.1,
+        ),
+        lambda: pids,
+    )
+    work = the_work(record)
+    assert (work.signals, work.exit_status) == (("SIGTERM", "SIGKILL"), -signal.SIGKILL)
+    assert record.cleanup_duration is not None
+    assert record.cleanup_duration >= 0.1
+    assert not alive(pids[0])
+
+
+async def test_a_command_that_cleans_up_within_its_grace_is_left_to() -> None:
+    """Its last words are read, however many."""
+    begun: list[bytes] = []
+    code = (
+        "import signal, sys, time\n"
+        "def leave(*_):\n"
+        "    sys.stdout.write('x' * 1_000_000)\n"
+        "    sys.stdout.flush()\n"
+        "    sys.exit(7)\n"
+        "signal.signal(signal.SIGTERM, leave)\n"
+        "print('begun', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    bench = Bench(Limits(process_grace=30))
+    record = await bench.cancel(
+        lambda ctx: ctx.run_process(python(code), on_stdout=begun.append), lambda: begun
+    )
+    work = the_work(record)
+    assert (work.signals, work.exit_status) == (("SIGTERM",), 7)
+
+
+async def test_cancelled_the_whole_group_of_a_command_ends() -> None:
+    """What forks too, and what forks and ignores SIGTERM."""
+    pids: list[int] = []
+    script = (
+        "sleep 60 & echo $!; sh -c 'trap \"\" TERM; sleep 60 & echo $!; sleep 60' & echo $!; "
+        "echo $$; wait"
+    )
+    bench = Bench()
+    record = await bench.cancel(
+        lambda ctx: ctx.run_process(sh(script), on_stdout=reported(pids), grace=0.1),
+        lambda: len(pids) == 4,
+    )
+    await until(lambda: not any(map(alive, pids)), timeout=1)
+    assert the_work(record).signals == ("SIGTERM", "SIGKILL")
+
+
+async def test_nothing_that_a_command_has_left_behind_outlives_the_call() -> None:
+    """It holds the pipes open, too."""
+    bench = Bench()
+    result = await bench.run(lambda ctx: ctx.run_process(sh("sleep 60 & echo $!")))
+    assert not alive(int(result.stdout))
+    work = the_work(bench.record)
+    assert (work.exit_status, work.signals) == (0, ("SIGTERM",))
+
+
+async def test_who_leaves_the_group_with_a_pipe_is_not_waited_for() -> None:
+    bench = Bench()
+    result = await bench.run(lambda ctx: ctx.run_process(sh("setsid sleep 60 & echo $!")))
+    assert result.returncode == 0
+    escaped = int(result.stdout)
+    os.kill(escaped, signal.SIGKILL)
+
+
+async def test_commands_beyond_the_limit_wait_and_can_be_cancelled() -> None:
+    pids: list[int] = []
+    server = Server("commands", version="1", limits=Limits(processes=2))
+
+    @server.tool
+    async def run(ctx: Context) -> None:
+        await ctx.run_process(sh("echo $$; exec sleep 60"), on_stdout=reported(pids))
+
+    async with connect(server) as client:
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(client.call_tool, "run")
+            await until(lambda: len(pids) == 2)
+            states = sorted(scope.state for scope in offloaded(server))
+            assert states == ["running"] * 2 + ["waiting"] * 2
+            nursery.cancel_scope.cancel()
+        await until(lambda: len(called(server)) == 4)
+    starts = [the_work(record).started_at for record in called(server)]
+    assert starts.count(None) == 2
+    assert not any(map(alive, pids))
+
+
+async def test_a_command_leaves_no_descriptor_behind() -> None:
+    bench = Bench()
+
+    async def body(ctx: Context) -> None:
+        await ctx.run_process(["true"], input=b"x")
+        with trio.move_on_after(0.05):
+            await ctx.run_process(["sleep", "60"], input=b"x")
+
+    await bench.run(body)
+    before = sorted(os.listdir("/proc/self/fd"))
+    await bench.run(body)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+# Worker processes ---------------------------------------------------------------------------------
+
+
+def burn(path: str) -> None:
+    """Compute for ever, once it has said which process does."""
+    with open(path, "w") as file:
+        file.write(f"{os.getpid()}\n")
+    while True:
+        pass
+
+
+def fail(message: str) -> None:
+    raise ValueError(message)
+
+
+async def test_a_function_runs_in_a_worker_process() -> None:
+    bench = Bench()
+    pid = await bench.run(lambda ctx: ctx.run_in_process(os.getpid))
+    assert pid != os.getpid()
+    work = the_work(bench.record)
+    assert (work.kind, work.label, work.outcome) == (WorkKind.WORKER, "getpid", "result")
+
+    with pytest.raises(ValueError, match="no good"):
+        await bench.run(lambda ctx: ctx.run_in_process(fail, "no good"))
+    with pytest.raises(TypeError, match="takes a plain function"):
+        await bench.run(lambda ctx: ctx.run_in_process(5))  # type: ignore[arg-type]
+
+
+async def test_cancelled_a_worker_is_killed_and_replaced(tmp_path: Any) -> None:
+    path = tmp_path / "pid"
+    bench = Bench(Limits(workers=1))
+    record = await bench.cancel(
+        lambda ctx: ctx.run_in_process(burn, str(path)),
+        lambda: path.exists() and path.read_text().endswith("\n"),
+    )
+    killed = int(path.read_text())
+    assert not alive(killed)
+    work = the_work(record)
+    assert (work.outcome, work.signals, record.cleanup) == ("stopped", ("SIGKILL",), "clean")
+    assert record.cause is not None
+    assert record.cause.source is CancelSource.NOTIFICATION
+    assert await bench.run(lambda ctx: ctx.run_in_process(os.getpid)) not in (killed, os.getpid())
+
+
+async def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trio_parallel", None)
+    with pytest.raises(RuntimeError, match=r"pip install 'trio-mcp\[cpu\]'"):
+        await Bench().run(lambda ctx: ctx.run_in_process(os.getpid))
+
+
+def test_workers_leave_with_the_trio_run() -> None:
+    bench = Bench()
+    worker = trio.run(bench.run, lambda ctx: ctx.run_in_process(os.getpid))
+    assert not alive(worker)
+    assert trio.run(bench.run, lambda ctx: ctx.run_in_process(os.getpid)) != worker
