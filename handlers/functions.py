@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from ..runtime.admission import FunctionLimit
 from ..runtime.context import Context, exchange_of
 from .soundness import check_timeout
 
@@ -20,27 +21,34 @@ class HandlerFunction:
     """A function that the application offers, and how it is run.
 
     ``context_parameter`` is the parameter that takes the :class:`~trio_mcp.Context`, if there is
-    one; ``timeout`` is in seconds from the request's arrival.
+    one; ``timeout`` is in seconds from the request's arrival; ``limit`` is its own, if it has one.
     """
 
     function: Callable[..., Any]
     context_parameter: str | None
     is_async: bool
     timeout: float | None
+    limit: FunctionLimit | None
 
     @classmethod
     def of(
-        cls, function: Callable[..., Any], context_parameter: str | None, timeout: float | None
+        cls,
+        function: Callable[..., Any],
+        context_parameter: str | None,
+        timeout: float | None,
+        limit: FunctionLimit | None = None,
     ) -> HandlerFunction:
         """Raises ``ValueError`` or ``TypeError`` for a timeout that is none."""
         check_timeout(timeout)
-        return cls(function, context_parameter, _is_async(function), timeout)
+        return cls(function, context_parameter, _is_async(function), timeout, limit)
 
     async def run(self, ctx: Context, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Call it for a request; ``name`` is what the scope tree calls its thread."""
+        """Call it for a request, once that has its turn; ``name`` is what the scope tree calls its
+        thread."""
         exchange = exchange_of(ctx)
         if self.timeout is not None:
             exchange.limit_time(self.timeout)
+        await exchange.core.admission.enter(exchange, self.limit)
         if self.context_parameter is not None:
             arguments = {**arguments, self.context_parameter: ctx}
         if self.is_async:

@@ -42,6 +42,7 @@ class Record:
     the client for input. Changes are those of a subscription; one that was still to be told when it
     came again is coalesced. ``trace_id`` are the 32 hexadecimal digits of the trace it belongs to,
     if it belongs to one. ``attempt`` counts the attempts of a call that is made again, from 1 on.
+    ``queued`` are the seconds that it has waited for its turn: for a slot, and for a thread.
     """
 
     role: Literal["server", "client"]
@@ -75,6 +76,7 @@ class Record:
     changes_sent: int = 0
     changes_coalesced: int = 0
     attempt: int = 1
+    queued: float = 0.0
 
     @property
     def duration(self) -> float:
@@ -110,6 +112,8 @@ class Record:
             parts.append(f"{len(self.late)} late outcome(s) dropped")
         if self.delivered is False:
             parts.append("not delivered")
+        if self.queued > 0:
+            parts.append(f"queued for {self.queued:.3f} s")
         parts.append(f"after {self.duration:.3f} s on {self.connection}")
         if self.trace_id is not None:
             parts.append(f"in trace {self.trace_id}")

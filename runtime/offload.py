@@ -118,6 +118,7 @@ class ThreadWork:
                 self._label,
                 window,
             )
+            exchange.lingering += 1
             exchange.note_cleanup("abandoned")
         elif self._kind is not None:
             exchange.note_straggler(self._kind)
@@ -151,5 +152,7 @@ class ThreadWork:
         self._running = False
         self._pool.release(self)
         self._ended.set()
-        if self._abandoned and self._kind is not None:
-            self._exchange.note_straggler(self._kind)
+        if self._abandoned:
+            self._exchange.thread_left()
+            if self._kind is not None:
+                self._exchange.note_straggler(self._kind)

@@ -52,4 +52,5 @@ def record_of(exchange: Exchange) -> Record:
         trace_id=(span and span.trace_id) or trace_id_of(request.params.get("_meta")),
         changes_sent=exchange.changes_sent,
         changes_coalesced=exchange.changes_coalesced,
+        queued=exchange.queued,
     )

@@ -30,9 +30,9 @@ class ScopeKind(Enum):
 class Scope:
     """One node. Times are seconds; ``deadline`` is on Trio's clock, ``inf`` for none.
 
-    ``state`` is a lifecycle state's value for an exchange; ``serving`` or ``idle`` for a server;
-    ``serving`` or ``draining`` for a connection; ``waiting``, ``running``, ``cancelling`` or
-    ``abandoned`` for offloaded work. ``key`` is the exchange's key in the journal, where there is
+    ``state`` is a lifecycle state's value for an exchange, or ``queued`` while it waits for its
+    turn; ``serving`` or ``idle`` for a server; ``serving`` or ``draining`` for a connection;
+    ``waiting``, ``running``, ``cancelling`` or ``abandoned`` for offloaded work. ``key`` is the exchange's key in the journal, where there is
     one.
     """
 

@@ -35,6 +35,8 @@ class ToolFeatures:
         icons: Sequence[Icon] | None = None,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        limit: int | None = None,
+        queue: int | None = None,
     ) -> Callable[[F], F]: ...
 
     def tool(
@@ -49,6 +51,8 @@ class ToolFeatures:
         icons: Sequence[Icon] | None = None,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        limit: int | None = None,
+        queue: int | None = None,
     ) -> Any:
         """Offer a function as a tool; a decorator with or without options.
 
@@ -64,6 +68,10 @@ class ToolFeatures:
         :param meta: ``_meta`` of the tool's definition.
         :param timeout: seconds from the request's arrival after which it is cancelled with cause
             DEADLINE, and answered with an error.
+        :param limit: how many calls of it may run at once; more wait, in turns between clients.
+            A call runs until all that it started has ended, threads that were abandoned included.
+        :param queue: how many may wait because of ``limit``; one more is answered OVERLOADED. 0:
+            all that come over the limit. ``Limits.function_queue`` unless it is given.
 
         Raises ``ValueError`` or ``TypeError``, at once, for what cannot be a tool. At run time,
         raise :class:`~trio_mcp.ToolError` for failures that the model should read; any other
@@ -84,6 +92,8 @@ class ToolFeatures:
                 icons=icons,
                 meta=meta,
                 timeout=timeout,
+                limit=limit,
+                queue=queue,
             )
             return function
 
@@ -103,6 +113,8 @@ class ToolFeatures:
         icons: Sequence[Icon] | None = None,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        limit: int | None = None,
+        queue: int | None = None,
     ) -> None:
         """Offer a function as a tool, also while the server is served. See :meth:`tool`.
 
@@ -130,6 +142,8 @@ class ToolFeatures:
             icons=icons,
             meta=meta,
             timeout=timeout,
+            limit=limit,
+            queue=queue,
             input_schema=input_schema,
             output_schema=output_schema,
         )
