@@ -32,8 +32,8 @@ class Scope:
 
     ``state`` is a lifecycle state's value for an exchange, or ``queued`` while it waits for its
     turn; ``serving`` or ``idle`` for a server; ``serving`` or ``draining`` for a connection;
-    ``waiting``, ``running``, ``cancelling`` or ``abandoned`` for offloaded work. ``key`` is the exchange's key in the journal, where there is
-    one.
+    ``waiting``, ``running``, ``cancelling`` or ``abandoned`` for offloaded work. ``key`` is the
+    exchange's key in the journal, where there is one.
     """
 
     kind: ScopeKind
