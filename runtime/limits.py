@@ -125,7 +125,9 @@ class Limits:
     """Least time between two progress notifications of one request; the newest value wins."""
     log_bytes: int = _count(64 * 1024)
     """Log messages of one request that its client has not read yet; the oldest makes room."""
-
+    logs_per_second: int = _count(1000)
+    """Log messages of one request that go out to a client that reads them all; as many may go at
+    once, what is beyond is dropped and counted."""
     progress_backlog: int = _count(100)
     """Updates of one call that wait for its owner, client side; the oldest is dropped."""
 

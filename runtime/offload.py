@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
+from .fair_limiter import FairLimiter
 from .rounds import InputRequired
 from .scopes import Scope, ScopeKind
 
@@ -34,7 +35,7 @@ class ThreadPool:
     """Bounded worker threads, and the list of those that were abandoned."""
 
     def __init__(self, threads: int) -> None:
-        self._limiter = trio.CapacityLimiter(threads)
+        self._limiter = FairLimiter(threads)
         self.stragglers: set[ThreadWork] = set()
 
     @property
@@ -64,10 +65,10 @@ class ThreadPool:
             exchange.work = tuple(other for other in exchange.work if other is not work)
 
     async def acquire(self, work: ThreadWork) -> None:
-        await self._limiter.acquire_on_behalf_of(work)
+        await self._limiter.acquire(work.exchange)
 
     def release(self, work: ThreadWork) -> None:
-        self._limiter.release_on_behalf_of(work)
+        self._limiter.release(work.exchange)
         self.stragglers.discard(work)
 
 
@@ -77,7 +78,7 @@ class ThreadWork:
 
     def __init__(self, pool: ThreadPool, exchange: Exchange, label: str) -> None:
         self._pool = pool
-        self._exchange = exchange
+        self.exchange = self._exchange = exchange
         self._label = label
         self._began_at = trio.current_time()
         self._running = False

@@ -62,8 +62,10 @@ class ServedDirectory:
     async def read(self, ctx: Context, uri: str) -> ReadResourceResult:
         """Raises :class:`.ResourceNotFound` for whatever is not served, and ``ProtocolError``
         -32603 for a file that is too large for a message."""
+        exchange = exchange_of(ctx)
         if self.timeout is not None:
-            exchange_of(ctx).limit_time(self.timeout)
+            exchange.limit_time(self.timeout)
+        await exchange.core.admission.enter(exchange, None)
         try:
             path = self.files.path_of(uri)
             contents = await self._in_thread(ctx, lambda: self._contents(ctx, path, uri))
