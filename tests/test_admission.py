@@ -522,6 +522,7 @@ async def test_a_slot_is_held_until_an_abandoned_thread_has_ended() -> None:
                 return "queued" in [scope.state for scope in server.scopes().walk()]
 
             await give_up(client, "c", queued)  # although only two threads of forty are busy
+            await until(lambda: not queued())
             async with client.start_tool("stubborn", {"name": "d"}) as last:
                 await until(queued)
                 assert begun == ["a", "b"]
