@@ -31,6 +31,7 @@ from trio_mcp import (
     safe_to_repeat,
 )
 from trio_mcp.runtime.context import exchange_of
+from trio_mcp.runtime.fair_queue import Gate
 from trio_mcp.runtime.scopes import ScopeKind
 from trio_mcp.transports.http.hypercorn import serve_hypercorn
 from trio_mcp.transports.serving import serve_wire
@@ -79,14 +80,19 @@ class Desk:
         scopes = self.server.scopes().walk()
         return [scope.state for scope in scopes if scope.kind is ScopeKind.EXCHANGE]
 
+    def gates(self) -> list[Gate[Any]]:
+        """That of the server, and that of the tool if it has one."""
+        admission = self.server._core.admission
+        tool = self.server._tools._tools.get("work")
+        assert tool is not None
+        limit = tool.function.limit
+        return [admission._handlers, *([] if limit is None else [limit.gate(admission)])]
+
     def assert_nothing_left(self) -> None:
         core = self.server._core
         assert core.inflight == 0
         assert len(core.admission._waiting) == 0
-        gates = [core.admission._handlers]
-        limit = core.methods["tools/call"].run.__self__._tools.get("work").function.limit  # type: ignore[attr-defined]
-        gates += [] if limit is None else [limit.gate(core.admission)]
-        for gate in gates:
+        for gate in self.gates():
             assert (gate.running, len(gate.queue), gate._held) == (0, 0, {})
 
 
@@ -534,6 +540,40 @@ async def test_a_slot_is_held_until_an_abandoned_thread_has_ended() -> None:
         release.set()
 
 
+async def test_a_thread_that_ends_before_the_clean_up_does_not_free_the_slot_of_it() -> None:
+    server = Server("s", version="1", limits=Limits(cleanup=0.05))
+    thread, child_began, clean_up = threading.Event(), trio.Event(), trio.Event()
+
+    async def child(ctx: Context) -> None:
+        child_began.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            with ctx.cleanup(10):
+                await clean_up.wait()
+
+    @server.tool(limit=1, queue=0)
+    def work(ctx: Context) -> str:
+        trio.from_thread.run_sync(ctx.nursery.start_soon, child, ctx)
+        thread.wait(10)
+        return "done"
+
+    try:
+        async with connect(server) as client:
+            async with client.start_tool("work") as first:
+                await child_began.wait()
+                first.cancel("enough")
+            await until(lambda: server._core.threads.stragglers)
+            thread.set()
+            await until(lambda: not server._core.threads.busy)
+            with pytest.raises(Overloaded):
+                await client.call_tool("work")
+            clean_up.set()
+            await until(lambda: server._core.admission._handlers.running == 0)
+    finally:
+        thread.set()
+
+
 async def test_threads_are_given_out_in_turns_too() -> None:
     server = Server("s", version="1", limits=Limits(threads=1))
     begun: list[str] = []
@@ -671,7 +711,8 @@ def test_slots_of_an_earlier_run_are_forgotten() -> None:
         async with connect(desk.server) as client, trio.open_nursery() as nursery:
             nursery.start_soon(client.call_tool, "work", {"name": "x"})
             await settle()
-            desk.server._core.admission._handlers.running += 1  # a thread that outlived its run
+            for gate in desk.gates():
+                gate.running += 1  # of a thread that outlived its run
             nursery.cancel_scope.cancel("broken off")
 
     async def again() -> None:
