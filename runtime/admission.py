@@ -127,6 +127,7 @@ class Admission:
 
     async def _wait(self, gate: Slots, exchange: Exchange, client: Hashable) -> None:
         """Until the request has a slot of this gate."""
+        exchange.started_at = None  # its handler has not begun
         if gate.full:
             self._make_room(gate, client)
         waiter = Waiter(exchange, client, gate, trio.lowlevel.current_task())

@@ -363,9 +363,8 @@ class Exchange(Lifecycle):
             self.cleanup_outcome = outcome
 
     def begin_to_wait(self) -> None:
-        """For a slot; its handler has not begun."""
+        """For a slot."""
         self.waiting_since = trio.current_time()
-        self.started_at = None
 
     def end_to_wait(self) -> None:
         if self.waiting_since is not None:

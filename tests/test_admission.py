@@ -183,6 +183,7 @@ async def test_a_full_queue_refuses_at_once_and_what_is_refused_may_be_repeated(
     assert f"a{queue + 2}" not in desk.begun
     (record,) = [r for r in desk.server.journal if r.state is State.FAILED]
     assert (record.error, record.cause) == (str(error).partition(" (code")[0], None)
+    assert record.started_at is None
     desk.assert_nothing_left()
 
 
