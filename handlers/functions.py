@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from ..runtime.admission import FunctionLimit
 from ..runtime.context import Context, exchange_of
 from .soundness import check_timeout
 
@@ -20,14 +21,15 @@ class HandlerFunction:
     """A function that the application offers, and how it is run.
 
     ``context_parameter`` is the parameter that takes the :class:`~trio_mcp.Context`, if there is
-    one; ``timeout`` is in seconds from the request's arrival, ``None`` for the server's; ``pool``
-    names the threads that a plain function runs in.
+    one; ``timeout`` is in seconds from the request's arrival, ``None`` for the server's; ``limit``
+    is its own, if it has one; ``pool`` names the threads that a plain function runs in.
     """
 
     function: Callable[..., Any]
     context_parameter: str | None
     is_async: bool
     timeout: float | None
+    limit: FunctionLimit | None
     pool: str | None = None
 
     @classmethod
@@ -36,6 +38,7 @@ class HandlerFunction:
         function: Callable[..., Any],
         context_parameter: str | None,
         timeout: float | None,
+        limit: FunctionLimit | None = None,
         pool: str | None = None,
     ) -> HandlerFunction:
         """Raises ``ValueError`` or ``TypeError`` for a timeout that is none, and for a pool of a
@@ -47,14 +50,16 @@ class HandlerFunction:
                 f"pool={pool!r:.80} is for a plain def; an async def runs in no thread, and may "
                 "pass a pool to ctx.run_sync()"
             )
-        return cls(function, context_parameter, is_async, timeout, pool)
+        return cls(function, context_parameter, is_async, timeout, limit, pool)
 
     async def run(self, ctx: Context, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Call it for a request; ``name`` is what the scope tree calls its thread."""
+        """Call it for a request, once that has its turn; ``name`` is what the scope tree calls its
+        thread."""
         exchange = exchange_of(ctx)
         timeout = self.timeout if self.timeout is not None else exchange.core.timeout
         if timeout is not None:
             exchange.limit_time(timeout)
+        await exchange.core.admission.enter(exchange, self.limit)
         if self.context_parameter is not None:
             arguments = {**arguments, self.context_parameter: ctx}
         if self.is_async:

@@ -11,6 +11,7 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
+from ..runtime.admission import FunctionLimit
 from ..runtime.jsonrpc import encode
 from ..runtime.models.base import Icon
 from ..runtime.models.content import (
@@ -21,7 +22,7 @@ from ..runtime.models.content import (
 )
 from ..runtime.models.converter import structure, unstructure
 
-__all__ = ["check_options", "check_sendable", "check_timeout", "sound"]
+__all__ = ["check_options", "check_sendable", "check_timeout", "limit_of", "sound"]
 
 M = TypeVar("M")
 
@@ -74,6 +75,21 @@ def check_timeout(timeout: Any) -> None:
         raise TypeError(f"timeout is a number of seconds, not {timeout!r:.80}")
     if not timeout > 0:
         raise ValueError(f"timeout must be more than 0 seconds, not {timeout!r}")
+
+
+def limit_of(limit: Any, queue: Any, default: int) -> FunctionLimit | None:
+    """The limit that two options stand for. Raises ``ValueError`` or ``TypeError`` if they are not
+    whole numbers, or none of a limit and its queue; ``default`` is the queue's length."""
+    for name, value, least in (("limit", limit, 1), ("queue", queue, 0)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise TypeError(f"{name} is a whole number of requests, not {value!r:.80}")
+        if value is not None and value < least:
+            raise ValueError(f"{name} must be {least} or more, not {value!r}")
+    if limit is None:
+        if queue is not None:
+            raise ValueError("queue is for those that wait because of a limit: pass limit=, too")
+        return None
+    return FunctionLimit(limit, default if queue is None else queue)
 
 
 def _check(model: Any) -> None:

@@ -38,7 +38,7 @@ from .schema.signature import (
     OutputError,
     inspect_function,
 )
-from .soundness import check_options, check_sendable, sound
+from .soundness import check_options, check_sendable, limit_of, sound
 
 __all__ = ["RegisteredTool", "Tools", "tool_failure"]
 
@@ -84,6 +84,8 @@ class Tools:
         icons: Sequence[Icon] | None = None,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        limit: int | None = None,
+        queue: int | None = None,
         pool: str | None = None,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
@@ -123,7 +125,13 @@ class Tools:
             meta=dict(meta) if meta is not None else None,
         )
         check_sendable(definition, f"tool {name!r}")
-        handler = HandlerFunction.of(function, schema.context_parameter, timeout, pool)
+        handler = HandlerFunction.of(
+            function,
+            schema.context_parameter,
+            timeout,
+            limit_of(limit, queue, self._limits.function_queue),
+            pool,
+        )
         tool = RegisteredTool(
             definition, handler, schema, mirrored, _takes_anything(schema.output_schema)
         )

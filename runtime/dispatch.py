@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 
+from .admission import Admission, client_of, overloaded, retry_later
 from .context import Context
 from .draining import Draining
 from .eras.base import Era
@@ -87,6 +88,7 @@ class Dispatcher:
         self.timeout: float | None = None
         self._named_pools = pools or {}
         self.pools = Pools(limits, self._named_pools)
+        self.admission = Admission(limits)
         self.connections: set[Connection] = set()
         self.inflight = 0
         self.thread = threading.get_ident()
@@ -103,6 +105,7 @@ class Dispatcher:
         if token is not self._token:
             self._token = token
             self.pools = Pools(self.limits, self._named_pools)
+            self.admission = Admission(self.limits)
             self.connections.clear()
             self.draining.reset()
             self.inflight = 0
@@ -124,27 +127,21 @@ class Dispatcher:
 
     # From a request to its handler --------------------------------------------------------------
 
-    def admit(self) -> ProtocolError | None:
-        """Whether one more request may start; otherwise the error to answer it with."""
-        if self.inflight >= self.limits.exchanges:
-            return self.overloaded("the server", self.limits.exchanges)
+    def admit(self, peer: Peer, principal: Principal | None) -> ProtocolError | None:
+        """Whether one more request may start; otherwise the error to answer it with. One that waits
+        may have been refused for it: ask last."""
+        bound = self.limits.exchanges
+        if self.inflight >= bound and not self.admission.make_way(client_of(peer, principal)):
+            return self.overloaded("the server", bound)
         return None
 
     def shutting_down(self) -> ProtocolError:
         return ProtocolError(
-            ErrorCode.SHUTTING_DOWN, "The server is shutting down", self._retry_later()
+            ErrorCode.SHUTTING_DOWN, "The server is shutting down", retry_later(self.limits)
         )
 
     def overloaded(self, who: str, bound: int) -> ProtocolError:
-        return ProtocolError(
-            ErrorCode.OVERLOADED,
-            f"Overloaded: {who} has reached its limit of {bound}; try again later",
-            self._retry_later(),
-        )
-
-    def _retry_later(self) -> dict[str, int]:
-        """Goes with every refusal, and with no other error: the request has not run."""
-        return {"retryAfterMs": int(self.limits.retry_after * 1000)}
+        return overloaded(f"{who} has reached its limit of {bound}", self.limits)
 
     def mirrored(self, request: Request) -> Iterable[tuple[str, Any]]:
         """The headers that repeat parameters of this request on HTTP; see :class:`Method`."""
@@ -183,9 +180,10 @@ class Dispatcher:
             trace=read_trace(meta),
         )
 
-    def close(self) -> None:
-        """One exchange is over."""
-        self.inflight -= 1
+    def close(self, exchange: Exchange) -> None:
+        """One exchange is over, or is to be refused after it has waited."""
+        if not exchange.refused:
+            self.inflight -= 1
 
     async def handle(self, exchange: Exchange) -> dict[str, Any]:
         """Run the handler of a request; its result as JSON. Raises what is to be explained."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -28,6 +28,7 @@ from .rounds import InputRequired, Round, outcome_of
 from .scopes import Scope, ScopeKind
 
 if TYPE_CHECKING:
+    from .admission import Slots
     from .dispatch import Dispatcher, Method
     from .eras.base import Era, RequestMetadata
     from .offload.work import Work, WorkRecord
@@ -63,9 +64,11 @@ class Reply(Protocol):
 
 
 class Peer(Protocol):
-    """The connection that a request came over."""
+    """The connection that a request came over. ``client`` is whom its requests count for, where
+    clients are to have equal chances and none has proved who it is."""
 
     label: str
+    client: Hashable
 
     def hold(self, size: int) -> ProtocolError | None:
         """Count bytes that a request keeps in memory, beyond its own; or why it may not."""
@@ -106,10 +109,13 @@ class Exchange(Lifecycle):
         "endless",
         "era",
         "error_code",
+        "error_data",
         "error_text",
+        "gates",
         "held",
         "is_error",
         "key",
+        "lingering",
         "logs",
         "metadata",
         "method",
@@ -117,7 +123,9 @@ class Exchange(Lifecycle):
         "principal",
         "progress",
         "progress_token",
+        "queued",
         "received_at",
+        "refused",
         "reply",
         "request",
         "round",
@@ -125,6 +133,7 @@ class Exchange(Lifecycle):
         "started_at",
         "target",
         "unwound_at",
+        "waiting_since",
         "work",
         "work_records",
     )
@@ -155,6 +164,12 @@ class Exchange(Lifecycle):
         self.logs: LogReporter | None = None
         self.round: Round | None = None
         self.error_code: int | None = None
+        self.error_data: Any = None
+        self.gates: tuple[Slots, ...] = ()
+        self.lingering = 0
+        self.queued = 0.0
+        self.waiting_since: float | None = None
+        self.refused = False
         self.held = 0
         self.cleanups = 0
         self.cleanup_outcome: str | None = None
@@ -213,6 +228,7 @@ class Exchange(Lifecycle):
             except BaseException as raised:
                 await self._tear_down(raised)
                 raise
+            self._leave()
         if self._state is State.RUNNING:
             self._queue_outcome(result, error)
         else:
@@ -383,6 +399,30 @@ class Exchange(Lifecycle):
         if _CLEANUP_RANK[outcome] >= _CLEANUP_RANK[self.cleanup_outcome]:
             self.cleanup_outcome = outcome
 
+    def begin_to_wait(self) -> None:
+        """For a slot."""
+        self.waiting_since = trio.current_time()
+
+    def end_to_wait(self) -> None:
+        if self.waiting_since is not None:
+            self.queued += trio.current_time() - self.waiting_since
+            self.waiting_since = None
+
+    def refuse(self) -> None:
+        """It is not to have its turn: it is in flight no more, though its error is to be told."""
+        self.core.close(self)
+        self.refused = True
+
+    def thread_left(self) -> None:
+        """A thread of this request, abandoned, has ended at last."""
+        self.lingering -= 1
+        self._leave()
+
+    def _leave(self) -> None:
+        """Give its slots back, once nothing of it runs any more."""
+        if self.gates and self._nursery is None and not self.lingering:
+            self.core.admission.leave(self)
+
     # Work outside of the loop ---------------------------------------------------------------------
 
     @property
@@ -415,13 +455,17 @@ class Exchange(Lifecycle):
         return Scope(
             kind=ScopeKind.EXCHANGE,
             label=self.name,
-            state=self._state.value,
+            state=self._shown_state(),
             age=trio.current_time() - self.received_at,
             deadline=self.deadline,
             cause=self.cause,
             key=self.key,
             children=tuple(work.scope() for work in self.work),
         )
+
+    def _shown_state(self) -> str:
+        waits = self.waiting_since is not None and self._state is State.RUNNING
+        return "queued" if waits else self._state.value
 
     # Inside -------------------------------------------------------------------------------------
 
@@ -465,6 +509,7 @@ class Exchange(Lifecycle):
             self.begin_cancel(cause)
         self.silenced = True
         self._stopped(None)
+        self._leave()
 
     def _queue_outcome(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
         core = self.core
@@ -482,7 +527,7 @@ class Exchange(Lifecycle):
         if self._frame is None:
             refusal = core.explain(self, error)
             self.error_text = refusal.message
-            self.error_code = refusal.code
+            self.error_code, self.error_data = refusal.code, refusal.data
             self._failed = True
             self._frame = core.encode_error(self, refusal)
         if self.progress is not None:
@@ -520,7 +565,9 @@ class Exchange(Lifecycle):
         self.note_unwound()
         if self.cause.source in ANSWERED and not self.silenced:
             refusal = refusal_of(self.cause, self.received_at)
-            self.error_code = refusal.code
+            if self.started_at is None and self.cause.source is CancelSource.SHUTDOWN:
+                refusal = self.core.shutting_down()  # it has not run
+            self.error_code, self.error_data = refusal.code, refusal.data
             self._frame = self.core.encode_error(self, refusal)
             if not queued:
                 self.reply.finish(self)

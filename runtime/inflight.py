@@ -67,6 +67,6 @@ def in_flight(exchange: Exchange) -> InFlight:
 
 
 def _phase_of(exchange: Exchange) -> Literal["queued", "working", "answering"]:
-    if exchange.running:
-        return "working"
-    return "answering" if exchange.started_at is not None else "queued"
+    if exchange.started_at is None:
+        return "queued"
+    return "working" if exchange.running else "answering"

@@ -45,7 +45,8 @@ class Record:
     came again is coalesced. ``trace_id`` are the 32 hexadecimal digits of the trace it belongs to,
     if it belongs to one. ``work`` are the threads and processes of the request, the newest
     ``Limits.work_records`` of them. ``attempt`` counts the attempts of a call that is made again,
-    from 1 on.
+    from 1 on. ``queued`` are the seconds that it has waited for its turn: for a slot, and for a
+    thread.
     """
 
     role: Literal["server", "client"]
@@ -80,6 +81,7 @@ class Record:
     changes_sent: int = 0
     changes_coalesced: int = 0
     attempt: int = 1
+    queued: float = 0.0
 
     @property
     def duration(self) -> float:
@@ -118,6 +120,8 @@ class Record:
             parts.append(f"{len(self.late)} late outcome(s) dropped")
         if self.delivered is False:
             parts.append("not delivered")
+        if self.queued > 0:
+            parts.append(f"queued for {self.queued:.3f} s")
         parts += [f"({printable(work.describe())})" for work in self.work]
         parts.append(f"after {self.duration:.3f} s on {self.connection}")
         if self.trace_id is not None:

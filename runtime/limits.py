@@ -30,6 +30,13 @@ def _count(default: int) -> int:
     return attrs.field(default=default, validator=[_whole, _positive])
 
 
+def _share(of: str) -> int:
+    """Three quarters of another limit, unless it is given."""
+    share = attrs.Factory(lambda limits: max(1, getattr(limits, of) * 3 // 4), takes_self=True)
+    made: int = attrs.field(default=share, validator=[_whole, _positive])
+    return made
+
+
 @attrs.frozen(kw_only=True)
 class Limits:
     """Bounds of a server or a client. Times are seconds of Trio's clock, sizes are bytes.
@@ -53,7 +60,17 @@ class Limits:
     not yet written; over it, new requests are answered OVERLOADED and log messages are dropped. So
     a connection holds at most that, and the results of handlers already running."""
     exchanges: int = _count(65_536)
-    """Requests in flight on a whole server; one more is answered OVERLOADED."""
+    """Requests in flight on a whole server; one more is answered OVERLOADED, or one that waits is,
+    if its client has more of them waiting."""
+    handlers: int = _count(65_536)
+    """Requests of a server that run a function of the application at once; more wait, in turns
+    between clients."""
+    handlers_per_client: int = _share("handlers")
+    """Of these, those of one client; 3/4 of ``handlers`` unless it is given, so that whoever comes
+    finds room however long a client keeps its own."""
+    function_queue: int = _count(100)
+    """Requests that wait for a function with ``limit=`` of its own, if it has no ``queue=``; one
+    more is answered OVERLOADED, or the newest of the client that has the most waiting is."""
     retry_after: float = _bound(1.0)
     """What an OVERLOADED error suggests to wait before trying again."""
 
@@ -127,7 +144,9 @@ class Limits:
     """Least time between two progress notifications of one request; the newest value wins."""
     log_bytes: int = _count(64 * 1024)
     """Log messages of one request that its client has not read yet; the oldest makes room."""
-
+    logs_per_second: int = _count(1000)
+    """Log messages of one request that go out to a client that reads them all; as many may go at
+    once, what is beyond is dropped and counted."""
     progress_backlog: int = _count(100)
     """Updates of one call that wait for its owner, client side; the oldest is dropped."""
 

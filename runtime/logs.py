@@ -2,7 +2,7 @@
 
 A message is encoded when it is logged, and waits for its turn to be written. What waits is bounded,
 for each request and with all else that its connection holds: the oldest message makes room for a
-new one, and is counted.
+new one, and is counted. What goes out to a client that reads fast is bounded, too: in a second.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import trio
 
 from .errors import ProtocolError
 from .jsonrpc import encode
@@ -54,6 +55,8 @@ class LogReporter:
     which has one place in the reply's queue for each message that waits."""
 
     __slots__ = (
+        "_allowance",
+        "_allowed_at",
         "_bytes",
         "_exchange",
         "_held",
@@ -75,6 +78,8 @@ class LogReporter:
         self._bytes = 0
         self._held = 0
         self._places = 0
+        self._allowance = float(exchange.core.limits.logs_per_second)
+        self._allowed_at = trio.current_time()
         self.sent = 0
         self.dropped = 0
 
@@ -130,10 +135,23 @@ class LogReporter:
         with self._lock:
             if not self._pending:
                 return None
+            if not self._in_time():
+                self._drop_oldest()
+                return None
             frame = self._pending.popleft()
             self._bytes -= len(frame) + _OVERHEAD
         self.sent += 1
         return frame
+
+    def _in_time(self) -> bool:
+        """Whether one more may go out now. A second's worth may go at once."""
+        now, rate = trio.current_time(), self._exchange.core.limits.logs_per_second
+        self._allowance = min(rate, self._allowance + (now - self._allowed_at) * rate)
+        self._allowed_at = now
+        if self._allowance < 1:
+            return False
+        self._allowance -= 1
+        return True
 
     def written(self, delivered: bool) -> None:
         pass

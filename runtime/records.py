@@ -53,6 +53,7 @@ def record_of(exchange: Exchange) -> Record:
         work=exchange.work_records,
         changes_sent=exchange.changes_sent,
         changes_coalesced=exchange.changes_coalesced,
+        queued=exchange.queued,
     )
 
 

@@ -30,10 +30,10 @@ class ScopeKind(Enum):
 class Scope:
     """One node. Times are seconds; ``deadline`` is on Trio's clock, ``inf`` for none.
 
-    ``state`` is a lifecycle state's value for an exchange; ``serving``, ``draining`` or ``idle``
-    for a server; ``serving`` or ``draining`` for a connection; ``waiting``, ``running``,
-    ``cancelling`` or ``abandoned`` for offloaded work. ``key`` is the exchange's key in the
-    journal, where there is one.
+    ``state`` is a lifecycle state's value for an exchange, or ``queued`` while it waits for its
+    turn; ``serving``, ``draining`` or ``idle`` for a server; ``serving`` or ``draining`` for a
+    connection; ``waiting``, ``running``, ``cancelling`` or ``abandoned`` for offloaded work.
+    ``key`` is the exchange's key in the journal, where there is one.
     """
 
     kind: ScopeKind

@@ -204,7 +204,15 @@ def test_every_example_is_linked_from_the_readme_and_from_a_page(path: Path) -> 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=name_of)
 def test_pages_about_the_protocol_name_its_sections(page: Path) -> None:
-    about_ourselves = {"command-line", "design", "inspection", "offload", "operating", "testing"}
+    about_ourselves = {
+        "admission",
+        "command-line",
+        "design",
+        "inspection",
+        "offload",
+        "operating",
+        "testing",
+    }
     named = re.search(r"^Specification: \*", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert (named is None) is (page.stem in about_ourselves)
 
@@ -239,6 +247,6 @@ def shown_default(name: str, default: Any) -> str:
 def test_the_table_of_limits_agrees_with_limits() -> None:
     text = (ROOT / "docs" / "servers.md").read_text(encoding="utf-8").partition("\n## Limits\n")[2]
     rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, flags=re.MULTILINE)
-    limits = {field.name: field.default for field in attrs.fields(Limits)}
+    limits = attrs.asdict(Limits())
     assert dict(rows) == {name: shown_default(name, value) for name, value in limits.items()}
     assert len(rows) == len(limits)

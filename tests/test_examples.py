@@ -38,6 +38,22 @@ Emma: Do you like 'Emma'? ['like']
 {'Dune': True}
 given up: True
 """,
+    "admission.py": """\
+bakes for crowd 1
+crowd 6 is refused, and may ask again in 1 s
+the guest comes
+crowd 5 is refused, and may ask again in 1 s
+1 running, 4 queued
+bakes for crowd 2
+bakes for guest
+bakes for crowd 3
+bakes for crowd 4
+completed
+completed queued for 0.… s
+completed queued for 0.… s
+completed queued for …
+completed queued for …
+""",
     "authentication.py": """\
 'Emma' for ada
 bob may only read here.

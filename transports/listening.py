@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import trio
 
-__all__ = ["Listeners", "label_of", "listen", "open_listeners"]
+__all__ = ["Listeners", "address_of", "label_of", "listen", "open_listeners"]
 
 Listeners: TypeAlias = list[trio.SocketListener] | list[trio.SSLListener[trio.SocketStream]]
 
@@ -58,11 +58,23 @@ async def _listen(host: str, port: int) -> list[trio.SocketListener]:
 
 def label_of(stream: trio.abc.Stream, kind: str) -> str:
     """How records and the scope tree name a connection: ``http 127.0.0.1:51234``."""
+    name = _peer_name(stream)
+    return kind if name is None else f"{kind} {name[0]}:{name[1]}"
+
+
+def address_of(stream: trio.abc.Stream) -> str:
+    """The host that a connection comes from, the same for all of its connections; empty if it has
+    no name."""
+    name = _peer_name(stream)
+    return "" if name is None else name[0]
+
+
+def _peer_name(stream: trio.abc.Stream) -> tuple[str, int] | None:
     inner = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
-    if isinstance(inner, trio.SocketStream):
-        try:
-            host, port, *_ = inner.socket.getpeername()
-        except (OSError, ValueError):
-            return kind
-        return f"{kind} {host}:{port}"
-    return kind
+    if not isinstance(inner, trio.SocketStream):
+        return None
+    try:
+        host, port, *_ = inner.socket.getpeername()
+    except (OSError, ValueError):
+        return None
+    return host, port

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import trio
 
@@ -68,6 +68,7 @@ class ServerConnection:
 
     def __init__(self, core: Dispatcher, wire: Wire, principal: Principal | None) -> None:
         self.label = wire.label
+        self.client: Hashable = object()  # nobody else
         self.ended = trio.Event()
         self.ignored = 0
         self._core = core
@@ -230,13 +231,15 @@ class ServerConnection:
         if id_key(request.id) in self._exchanges:
             return _duplicate(request.id, "Invalid request: this id is in flight already")
         core, limits = self._core, self._core.limits
-        error = core.admit()
-        if error is None and (self._draining or self._over.is_set()):
+        error = None
+        if self._draining or self._over.is_set():
             error = core.shutting_down()
-        if error is None and len(self._exchanges) >= limits.exchanges_per_connection:
+        elif len(self._exchanges) >= limits.exchanges_per_connection:
             error = core.overloaded("this connection", limits.exchanges_per_connection)
         if error is None:
             error = self._overloaded_by(request.size)
+        if error is None:
+            error = core.admit(self, self._principal)
         if error is not None:
             error.request_id = request.id
         return error
@@ -277,7 +280,7 @@ class ServerConnection:
     def forget(self, exchange: Exchange) -> None:
         del self._exchanges[id_key(exchange.request.id)]
         self._request_bytes -= exchange.request.size + exchange.held
-        self._core.close()
+        self._core.close(exchange)
         self._note_change()
 
     def exchanges(self) -> Iterable[Exchange]:

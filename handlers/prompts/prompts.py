@@ -9,6 +9,7 @@ import attrs
 
 from ...runtime.context import Context
 from ...runtime.errors import ErrorCode, ProtocolError
+from ...runtime.limits import Limits
 from ...runtime.models.base import Icon, PaginatedRequestParams
 from ...runtime.models.prompts import (
     GetPromptRequestParams,
@@ -22,7 +23,7 @@ from ..functions import HandlerFunction
 from ..registry import Registry
 from ..schema.signature import InvalidArguments, SignatureError, inspect_function
 from ..schema.texts import TextArgument, TextArguments
-from ..soundness import check_options, check_sendable
+from ..soundness import check_options, check_sendable, limit_of
 from .messages import MESSAGES, prompt_result
 
 __all__ = ["Prompts", "RegisteredPrompt"]
@@ -56,9 +57,12 @@ class RegisteredPrompt:
 class Prompts:
     """The prompts of one server."""
 
-    def __init__(self, prompts: Registry[RegisteredPrompt], cache: CacheHint) -> None:
+    def __init__(
+        self, prompts: Registry[RegisteredPrompt], cache: CacheHint, limits: Limits
+    ) -> None:
         self._prompts = prompts
         self._cache = cache
+        self._limits = limits
 
     def __len__(self) -> int:
         return len(self._prompts)
@@ -72,6 +76,8 @@ class Prompts:
         description: str | None = None,
         icons: Sequence[Icon] | None = None,
         timeout: float | None = None,
+        limit: int | None = None,
+        queue: int | None = None,
     ) -> RegisteredPrompt:
         """Add a function. Raises ``ValueError`` or ``TypeError`` for what cannot be a prompt."""
         name = name if name is not None else getattr(function, "__name__", None)
@@ -94,7 +100,12 @@ class Prompts:
             icons=[*icons] if icons else None,
         )
         check_sendable(definition, f"prompt {name!r}")
-        handler = HandlerFunction.of(function, schema.context_parameter, timeout)
+        handler = HandlerFunction.of(
+            function,
+            schema.context_parameter,
+            timeout,
+            limit_of(limit, queue, self._limits.function_queue),
+        )
         prompt = RegisteredPrompt(definition, handler, arguments)
         self._prompts.add(name, prompt)
         return prompt

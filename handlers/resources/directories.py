@@ -66,6 +66,7 @@ class ServedDirectory:
         timeout = self.timeout if self.timeout is not None else exchange.core.timeout
         if timeout is not None:
             exchange.limit_time(timeout)
+        await exchange.core.admission.enter(exchange, None)
         try:
             path = self.files.path_of(uri)
             contents = await self._in_thread(ctx, lambda: self._contents(ctx, path, uri))

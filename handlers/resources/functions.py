@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from ...runtime.admission import FunctionLimit
 from ...runtime.context import Context
 from ...runtime.models.resources import ReadResourceResult
 from ..caching import CacheHint
@@ -34,12 +35,13 @@ class ResourceFunction:
         template: UriTemplate | None,
         *,
         timeout: float | None,
+        limit: FunctionLimit | None,
         mime_type: str | None,
         cache: CacheHint,
     ) -> ResourceFunction:
         """Raises ``ValueError`` or ``TypeError`` for what cannot be a resource."""
         arguments = UriArguments.of(function, template)
-        handler = HandlerFunction.of(function, arguments.schema.context_parameter, timeout)
+        handler = HandlerFunction.of(function, arguments.schema.context_parameter, timeout, limit)
         return cls(handler, arguments, mime_type, cache)
 
     @property

@@ -30,7 +30,7 @@ from ...runtime.models.resources import (
 from ..caching import CacheHint, check_cache
 from ..pagination import Cursors
 from ..registry import Registry
-from ..soundness import check_options, check_sendable, check_timeout
+from ..soundness import check_options, check_sendable, check_timeout, limit_of
 from .contents import Contents, bytes_contents, text_contents
 from .directories import ServedDirectory
 from .files import Directory
@@ -116,6 +116,8 @@ class Resources:
         size: int | None = None,
         icons: Sequence[Icon] | None = None,
         timeout: float | None = None,
+        limit: int | None = None,
+        queue: int | None = None,
         cache: CacheHint | None = None,
     ) -> None:
         """Add a function for a URI, or for a URI template: that is one with a ``{`` in it.
@@ -126,7 +128,12 @@ class Resources:
         template = UriTemplate(uri) if "{" in uri or "}" in uri else None
         self._check_uri(uri, template)
         source = ResourceFunction.of(
-            function, template, timeout=timeout, mime_type=mime_type, cache=cache or self._cache
+            function,
+            template,
+            timeout=timeout,
+            limit=limit_of(limit, queue, self._limits.function_queue),
+            mime_type=mime_type,
+            cache=cache or self._cache,
         )
         name = name if name is not None else getattr(function, "__name__", None)
         if not name:

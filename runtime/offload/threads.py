@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import trio
 
+from ..fair_limiter import FairLimiter
 from ..rounds import InputRequired
 from .work import Work, WorkKind
 
@@ -37,7 +38,7 @@ class ThreadPool:
     """Bounded worker threads, and the list of those that were abandoned."""
 
     def __init__(self, threads: int) -> None:
-        self._limiter = trio.CapacityLimiter(threads)
+        self._limiter = FairLimiter(threads)
         self.stragglers: set[ThreadWork] = set()
 
     @property
@@ -78,10 +79,10 @@ class ThreadPool:
             exchange.end_work(work)
 
     async def acquire(self, work: ThreadWork) -> None:
-        await self._limiter.acquire_on_behalf_of(work)
+        await self._limiter.acquire(work.exchange)
 
     def release(self, work: ThreadWork) -> None:
-        self._limiter.release_on_behalf_of(work)
+        self._limiter.release(work.exchange)
         self.stragglers.discard(work)
 
 
@@ -138,6 +139,7 @@ class ThreadWork(Work):
                 self.record.label,
                 window,
             )
+            exchange.lingering += 1
             exchange.note_cleanup("abandoned")
         elif self.record.outcome != "stopped":
             self._note_late()
@@ -190,4 +192,5 @@ class ThreadWork(Work):
         self._pool.release(self)
         self._ended.set()
         if self.record.abandoned:
+            self.exchange.thread_left()
             self._note_late()

@@ -12,7 +12,7 @@ cause SHUTDOWN, as everywhere, and ``trio.Cancelled`` goes on behind it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, MutableMapping
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
@@ -28,7 +28,7 @@ from ...runtime.scopes import Scope, ScopeKind
 from .authentication import Authentication
 from .clockwork import Clockwork
 from .connection import CHUNK
-from .endpoint import answer_error, head_too_large, status_of, too_large, too_slow
+from .endpoint import answer_error, head_too_large, retry_after, status_of, too_large, too_slow
 from .message import Answer, RequestHead
 from .reply import HttpReply
 from .service import HttpService
@@ -128,6 +128,7 @@ class _Request:
     ) -> None:
         self._multiplexed = not scope["http_version"].startswith("1")
         self.label = _label_of(scope)
+        self.client: Hashable = _address_of(scope)
         self._service = service
         self._limits = service.core.limits
         self._head = _head_of(scope, self.label)
@@ -295,7 +296,7 @@ class _Request:
                 await self._answer(verdict)
                 return
             principal = verdict
-        request = service.read(self._head, body)
+        request = service.read(self._head, body, self, principal)
         if isinstance(request, Answer):
             await self._answer(request)
             return
@@ -326,7 +327,11 @@ class _Request:
         frame = reply.take()
         if frame is None:
             return  # cancelled: nothing more is said
-        headers = (("content-type", "application/json"), ("content-length", str(len(frame))))
+        headers = (
+            ("content-type", "application/json"),
+            ("content-length", str(len(frame))),
+            *retry_after(exchange.error_data),
+        )
         delivered = False
         try:
             delivered = await self._respond(status_of(exchange.error_code), headers, frame)
@@ -404,7 +409,7 @@ class _Request:
         return None  # one request at a time, which has bounds of its own
 
     def forget(self, exchange: Exchange) -> None:
-        self._service.core.close()
+        self._service.core.close(exchange)
 
     def exchanges(self) -> Iterable[Exchange]:
         return () if self._exchange is None else (self._exchange,)
@@ -430,6 +435,11 @@ def _label_of(scope: Message) -> str:
     kind = "http" if version.startswith("1") else f"http/{version}"
     client = scope.get("client")
     return kind if client is None else f"{kind} {client[0]}:{client[1]}"
+
+
+def _address_of(scope: Message) -> str:
+    client = scope.get("client")
+    return "" if client is None else str(client[0])
 
 
 def _head_of(scope: Message, peer: str) -> RequestHead:

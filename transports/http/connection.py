@@ -6,7 +6,7 @@ whatever waits in front of it. Requests that come early wait in a bounded queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from http import HTTPStatus
 from typing import Final
 
@@ -17,11 +17,11 @@ from ...runtime.exchange import Exchange
 from ...runtime.lifecycle import CancelSource
 from ...runtime.principal import Principal
 from ...runtime.scopes import Scope, ScopeKind
-from ..listening import label_of
+from ..listening import address_of, label_of
 from .authentication import Authentication
 from .clockwork import Clockwork
 from .direct import DirectSocket
-from .endpoint import answer_error, status_of
+from .endpoint import answer_error, retry_after, status_of
 from .incoming import Continue, Incoming, Whole
 from .message import Answer, RequestHead
 from .reply import HttpReply
@@ -37,6 +37,7 @@ class HttpConnection:
 
     def __init__(self, service: HttpService, clockwork: Clockwork, stream: trio.abc.Stream) -> None:
         self.label = label_of(stream, "http")
+        self.client: Hashable = address_of(stream)
         self._service = service
         self._clockwork = clockwork
         self._limits = service.core.limits
@@ -232,7 +233,7 @@ class HttpConnection:
                 return keep and self._lost is None
             principal = verdict
         keep = item.keep_alive and not self._draining
-        request = service.read(item.head, item.body)
+        request = service.read(item.head, item.body, self, principal)
         del item.head, item.body  # nobody needs them while it runs
         if isinstance(request, Answer):
             await self._answer(request, keep=keep)
@@ -280,6 +281,8 @@ class HttpConnection:
             return False  # cancelled: nothing more is said, and the connection is over
         opening = self._clockwork.opening(status_of(exchange.error_code))
         close = b"" if keep else b"connection: close\r\n"
+        for name, value in retry_after(exchange.error_data):
+            close += f"{name}: {value}\r\n".encode("latin-1")
         head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%b\r\n" % (
             opening,
             len(frame),
@@ -365,7 +368,7 @@ class HttpConnection:
         return None  # one request at a time, which has bounds of its own
 
     def forget(self, exchange: Exchange) -> None:
-        self._service.core.close()
+        self._service.core.close(exchange)
 
     def exchanges(self) -> Iterable[Exchange]:
         return () if self._current is None else (self._current,)

@@ -26,6 +26,7 @@ __all__ = [
     "answer_error",
     "head_too_large",
     "health",
+    "retry_after",
     "status_of",
     "too_large",
     "too_slow",
@@ -65,15 +66,20 @@ def status_of(code: int | None) -> int:
 
 def answer_error(error: ProtocolError, *, status: int | None = None, close: bool = False) -> Answer:
     """A JSON-RPC error as a whole response."""
-    headers: tuple[tuple[str, str], ...] = ()
-    if isinstance(error.data, dict) and "retryAfterMs" in error.data:
-        headers = (("retry-after", str(max(1, -(-error.data["retryAfterMs"] // 1000)))),)
     return Answer(
         status if status is not None else status_of(error.code),
         encode_error(error.request_id, error),
-        headers=headers,
+        headers=retry_after(error.data),
         close=close,
     )
+
+
+def retry_after(data: Any) -> tuple[tuple[str, str], ...]:
+    """The header that goes with what an error says of when to come again: whole seconds."""
+    wait = data.get("retryAfterMs") if isinstance(data, dict) else None
+    if type(wait) is not int:
+        return ()  # none of ours: a handler's
+    return (("retry-after", str(max(1, -(-wait // 1000)))),)
 
 
 def _lower(names: Sequence[str]) -> tuple[str, ...]:

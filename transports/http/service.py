@@ -9,7 +9,9 @@ import attrs
 import trio
 
 from ...runtime.dispatch import Connection, Dispatcher
+from ...runtime.exchange import Peer
 from ...runtime.jsonrpc import Request
+from ...runtime.principal import Principal
 from .authentication import Authentication
 from .endpoint import HEALTH, Endpoint, answer_error, health
 from .message import Answer, RequestHead
@@ -63,15 +65,15 @@ class HttpService:
             return attrs.evolve(answer, bare=True)
         return answer
 
-    def read(self, head: RequestHead, body: bytes | bytearray) -> Request | Answer:
+    def read(
+        self, head: RequestHead, body: bytes | bytearray, peer: Peer, principal: Principal | None
+    ) -> Request | Answer:
         """The request in a body, admitted; or the answer to what is none, or not now."""
         core = self.core
         request = self.endpoint.read(head, body, core.limits, core.methods, core.mirrored)
         if isinstance(request, Answer):
             return request
-        refusal = core.admit()
-        if refusal is None and self.draining:
-            refusal = core.shutting_down()
+        refusal = core.shutting_down() if self.draining else core.admit(peer, principal)
         if refusal is None:
             return request
         refusal.request_id = request.id

@@ -47,7 +47,7 @@ class Features(ToolFeatures, ResourceFeatures, PromptFeatures):
         self._subscriptions = Subscriptions(core, self.capabilities)
         bus.attach(self._subscriptions.deliver)
         self._tools = Tools(self._registry("tool", "tools", "tools"), cache, core.limits)
-        self._prompts = Prompts(self._registry("prompt", "prompts", "prompts"), cache)
+        self._prompts = Prompts(self._registry("prompt", "prompts", "prompts"), cache, core.limits)
         self._resources = Resources(
             self._registry("resource", "resources", "resources"),
             self._registry("directory", "directories", "resources"),

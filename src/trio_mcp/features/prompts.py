@@ -38,6 +38,8 @@ class PromptFeatures:
         description: str | None = None,
         icons: Sequence[Icon] | None = None,
         timeout: float | None = None,
+        limit: int | None = None,
+        queue: int | None = None,
     ) -> Callable[[F], F]: ...
 
     def prompt(
@@ -50,6 +52,8 @@ class PromptFeatures:
         description: str | None = None,
         icons: Sequence[Icon] | None = None,
         timeout: float | None = None,
+        limit: int | None = None,
+        queue: int | None = None,
     ) -> Any:
         """Offer a function as a prompt; a decorator with or without options.
 
@@ -65,6 +69,8 @@ class PromptFeatures:
         :param icons: for user interfaces.
         :param timeout: seconds from the request's arrival after which it is cancelled with cause
             DEADLINE, and answered with an error.
+        :param limit: how many requests for it may run at once, and
+        :param queue: how many more may wait; as for :meth:`~trio_mcp.Server.tool`.
 
         Raises ``ValueError`` or ``TypeError``, at once, for what cannot be a prompt. At run time,
         raise :class:`~trio_mcp.ProtocolError` for failures that the client should read
@@ -81,6 +87,8 @@ class PromptFeatures:
                 description=description,
                 icons=icons,
                 timeout=timeout,
+                limit=limit,
+                queue=queue,
             )
             self._serve_prompts(completions=bool(prompt.arguments))
             return function

@@ -39,6 +39,8 @@ class ResourceFeatures:
         size: int | None = None,
         icons: Sequence[Icon] | None = None,
         timeout: float | None = None,
+        limit: int | None = None,
+        queue: int | None = None,
         cache: CacheHint | None = None,
     ) -> Callable[[F], F]:
         """Offer a function as a resource, or as the resources of a URI template; a decorator.
@@ -63,6 +65,8 @@ class ResourceFeatures:
         :param icons: for user interfaces.
         :param timeout: seconds from the request's arrival after which it is cancelled with cause
             DEADLINE, and answered with an error.
+        :param limit: how many may be read at once, and
+        :param queue: how many more may wait; as for :meth:`~trio_mcp.Server.tool`.
         :param cache: the caching hint of what is read, instead of the server's.
 
         Raises ``ValueError`` or ``TypeError``, at once, for what cannot be a resource. At run time,
@@ -85,6 +89,8 @@ class ResourceFeatures:
                 size=size,
                 icons=icons,
                 timeout=timeout,
+                limit=limit,
+                queue=queue,
                 cache=cache,
             )
             self._serve_resources()

@@ -37,6 +37,8 @@ class ToolFeatures:
         icons: Sequence[Icon] | None = None,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        limit: int | None = None,
+        queue: int | None = None,
         pool: str | None = None,
     ) -> Callable[[F], F]: ...
 
@@ -52,6 +54,8 @@ class ToolFeatures:
         icons: Sequence[Icon] | None = None,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        limit: int | None = None,
+        queue: int | None = None,
         pool: str | None = None,
     ) -> Any:
         """Offer a function as a tool; a decorator with or without options.
@@ -68,6 +72,10 @@ class ToolFeatures:
         :param meta: ``_meta`` of the tool's definition.
         :param timeout: seconds from the request's arrival after which it is cancelled with cause
             DEADLINE, and answered with an error.
+        :param limit: how many calls of it may run at once; more wait, in turns between clients.
+            A call runs until all that it started has ended, threads that were abandoned included.
+        :param queue: how many may wait because of ``limit``; one more is answered OVERLOADED. 0:
+            all that come over the limit. ``Limits.function_queue`` unless it is given.
         :param pool: the thread pool of a plain ``def``, one of ``Server(pools=…)``; the server's
             own without.
 
@@ -91,6 +99,8 @@ class ToolFeatures:
                 icons=icons,
                 meta=meta,
                 timeout=timeout,
+                limit=limit,
+                queue=queue,
                 pool=pool,
             )
             return function
@@ -111,6 +121,8 @@ class ToolFeatures:
         icons: Sequence[Icon] | None = None,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        limit: int | None = None,
+        queue: int | None = None,
         pool: str | None = None,
     ) -> None:
         """Offer a function as a tool, also while the server is served. See :meth:`tool`.
@@ -140,6 +152,8 @@ class ToolFeatures:
             icons=icons,
             meta=meta,
             timeout=timeout,
+            limit=limit,
+            queue=queue,
             pool=pool,
             input_schema=input_schema,
             output_schema=output_schema,
