@@ -381,7 +381,7 @@ async def test_during_a_drain_those_that_wait_still_have_their_turns(
         async with connect(ours) as client:
             async with asking((client, "first"), (client, "second")) as outcomes:
                 (connection,) = desk.server._core.connections
-                connection.drain()  # type: ignore[attr-defined]
+                connection.drain(trio.current_time() + 5)  # type: ignore[attr-defined]
                 await trio.sleep(1)
                 await desk.end_all()
     assert outcomes == {"first": "first", "second": "second"}

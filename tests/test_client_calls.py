@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from tests.peers.processes import children
 from tests.peers.raw import until
 from tests.peers.scripted import Error, scripted
 from tests.test_http_client import Post
 from tests.test_http_client import scripted as scripted_http
-from tests.test_process_cases import FIXTURE_SERVER, children
+from tests.test_process_cases import FIXTURE_SERVER
 
 from trio_mcp import (
     CallStatus,

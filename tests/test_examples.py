@@ -199,6 +199,7 @@ asks: cleaned up
 server: asks CANCELLED clean-up clean
 client: gave never_asks up
 log: exchange …: the thread of never_asks did not stop within 0.2 s and is abandoned
+log: threads: left behind: work 'never_asks' of exchange …, abandoned, … s old
 server: never_asks CANCELLED clean-up abandoned
 server: ['never_asks abandoned']
 server: dropped a result … s late

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from tests.peers.processes import children
 
 from trio_mcp import (
     CallTimeout,
@@ -577,14 +578,6 @@ async def test_a_ctrl_c_at_the_terminal_does_not_reach_the_server(tmp_path: Path
             driver.kill()
     assert said == b"ready\ninterrupted\n"
     assert lines_of(record) == ["EOF"]
-
-
-def children() -> list[int]:
-    """Processes that this one has started and not yet reaped."""
-    found: list[int] = []
-    for task in Path("/proc/self/task").iterdir():
-        found += map(int, (task / "children").read_text().split())
-    return found
 
 
 async def test_invariant_4_forty_connections_leave_nothing_behind(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from tests.peers.processes import alive
+from tests.peers.processes import alive, children
 from tests.peers.raw import until
 from tests.peers.scripted import DISCOVERED, Answer, Error, Script
 from tests.test_client_listening import LISTEN, acknowledging, note
-from tests.test_process_cases import children, lines_of, pid_of, stub, text_of
+from tests.test_process_cases import lines_of, pid_of, stub, text_of
 
 from trio_mcp import (
     CallTimeout,

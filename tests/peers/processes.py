@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import trio
 
-__all__ = ["alive", "cpu_seconds", "exit_status", "resident_bytes", "resident_bytes_anew"]
+__all__ = [
+    "alive",
+    "children",
+    "cpu_seconds",
+    "exit_status",
+    "resident_bytes",
+    "resident_bytes_anew",
+]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -39,6 +47,16 @@ def alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return fields[0] not in "ZX"
+
+
+def children() -> list[int]:
+    """Processes that this one has started and not yet reaped, but for the one that belongs to
+    Python's ``multiprocessing`` and stays until the end."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        found.update(map(int, (task / "children").read_text().split()))
+    tracker = resource_tracker._resource_tracker._pid  # type: ignore[attr-defined]
+    return sorted(found - {tracker})
 
 
 async def exit_status(process: trio.Process, within: float) -> int:

@@ -98,7 +98,7 @@ class RawPeer:
                 return message
             self._unclaimed.append(message)
 
-    async def probe(self, tool: str = "echo", timeout: float = 1) -> list[dict[str, Any]]:
+    async def probe(self, tool: str = "echo", timeout: float = 5) -> list[dict[str, Any]]:
         """Call ``echo`` and wait for its answer: all messages that came before it."""
         start = len(self.seen)
         await self.send(call("PROBE", tool, text="probe"))
