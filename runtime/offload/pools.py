@@ -40,9 +40,10 @@ class Pools:
 
     @property
     def stragglers(self) -> Iterator[Work]:
-        """Abandoned work that still runs."""
-        for pool in (self._threads, *self._named.values()):
-            yield from pool.stragglers
+        """Abandoned work that still runs, that of the oldest request first."""
+        pools = (self._threads, *self._named.values())
+        works = [work for pool in pools for work in pool.stragglers]
+        return iter(sorted(works, key=lambda work: work.exchange.key))
 
 
 def check_pools(pools: Any) -> dict[str, int]:
