@@ -251,7 +251,11 @@ def call_view(name: str) -> Iterator[CallView]:
         redirect_stdout=False,  # only what goes to standard error must make room for the line
     )
     with progress:
-        yield _LiveView(progress, one_line(name))
+        view = _LiveView(progress, one_line(name))
+        try:
+            yield view
+        finally:
+            view.over = True
 
 
 class _RoomyConsole(Console):
@@ -312,6 +316,10 @@ _STYLES: Final = {
 
 
 class _LiveView:
+    """``over``: nothing shall bring the line back, not even a question that leaves late."""
+
+    over = False
+
     def __init__(self, progress: Progress, name: str) -> None:
         self._progress = progress
         self._task: TaskID = progress.add_task(name, total=None, how="", count="", note="")
@@ -350,7 +358,8 @@ class _LiveView:
         try:
             yield
         finally:
-            self._progress.start()
+            if not self.over:
+                self._progress.start()
 
 
 def _note(text: str) -> str:
