@@ -535,7 +535,7 @@ def test_values_become_what_the_schema_asks_for(word: str, value: Any) -> None:
         (["word"], "'word' is no argument; write key=value, or key:=JSON"),
         (["=x"], "'=x' is no argument"),
         (["s=1", "s=2"], "s is given twice"),
-        (["t=1"], "there is no parameter 't'; the tool takes s, i, n"),
+        (["t=1"], "there is no parameter 't'; the tool takes [s], [i], [n]"),
     ],
 )
 def test_a_wrong_argument_is_named(words: list[str], said: str) -> None:
@@ -610,7 +610,7 @@ def test_call_prints_progress(shop: Path) -> None:
         (["fail", "how=crash"], 1, "", "  | last words"),
         (["ad", "a=1"], 2, "", "no tool 'ad'; did you mean add?"),
         (["zzz"], 2, "", "no tool 'zzz'; it has add, echo, tick, fail"),
-        (["add"], 2, "", "trio-mcp: missing: a; the tool takes a, b"),
+        (["add"], 2, "", "trio-mcp: missing: a; the tool takes a, [b]"),
         (["add", "a=x"], 2, "", "trio-mcp: a=x: expected an integer"),
         (["tick", "n=9", "dt=9", "--timeout", "0.3"], 124, "", "timed out: timeout of 0.3 s"),
         (["tick", "n=99", "dt=0.1", "--max-timeout", "0.4"], 124, "", "max_timeout of 0.4 s"),

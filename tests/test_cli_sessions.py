@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.peers.commands import COMMAND, run, write
+from tests.peers.commands import COMMAND, only_line, run, write
 from tests.peers.terminal import CTRL_C, Terminal, on_terminal
 
 SESSION = """
@@ -68,6 +69,25 @@ HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"
 @pytest.fixture
 def session(tmp_path: Path) -> str:
     return f"{sys.executable} {write(tmp_path, 'session.py', SESSION)}"
+
+
+# What is asked for and comes ----------------------------------------------------------------------
+
+
+def test_json_is_what_the_server_sent(session: str) -> None:
+    """And not what only 2026-07-28 has, with which results are read."""
+    result = run("call", session, "hello", "--json")
+    assert json.loads(result.stdout) == {"content": [{"type": "text", "text": "hello"}]}
+
+
+@pytest.mark.parametrize("words", [["prompt"], ["complete"]])
+def test_an_argument_that_there_is_not_is_named_although_the_server_does_not(
+    session: str, words: list[str]
+) -> None:
+    result = run(*words, session, "letter", "nosuch=1")
+    said = "trio-mcp: there is no parameter 'nosuch'; the prompt takes to, [tone], [ink]"
+    assert only_line(result.stderr) == said
+    assert (result.returncode, result.stdout) == (2, "")
 
 
 # Questions ----------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Column, Table
 from rich.text import Text
 
+from ..client import Client
 from ..client.logs import LogMessage
+from ..runtime.eras.earlier import as_sent
 from ..runtime.jsonrpc import encode
 from ..runtime.models.base import UNSET
 from ..runtime.models.content import (
@@ -38,6 +40,7 @@ __all__ = [
     "CallView",
     "call_view",
     "print_json",
+    "print_json_of",
     "print_log",
     "print_messages",
     "print_prompts",
@@ -61,6 +64,11 @@ _LINE_INTERVAL: Final = 1.0
 def print_json(value: Any) -> None:
     """A model, or a list of models, as it looks on the wire."""
     _print_document(unstructure(value))
+
+
+def print_json_of(client: Client, result: Any) -> None:
+    """A result of this client's server, as it looked on the wire."""
+    _print_document(as_sent(client.protocol_version, unstructure(result)))
 
 
 def _print_document(value: Any) -> None:
