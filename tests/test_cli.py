@@ -789,6 +789,7 @@ def test_a_live_line_leaves_room_for_what_the_terminal_shows_of_ctrl_c(shop: Pat
         (f"tools {BOOKSHOP}", "| true", 141, ""),
         (f"tools {BOOKSHOP} --no-such-option", "2>&1 | true", 141, ""),
         ("--help", "| true", 141, ""),
+        ("demo", "| head -1 >/dev/null", 141, ""),
         (f"tools {BOOKSHOP}", ">/dev/full", 1, "trio-mcp: cannot write the output: No space left"),
         (f"call {BOOKSHOP} refund title=x receipt=1", ">&- <&-", 0, "refund: running"),
     ],
