@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +69,12 @@ def test_help(words: tuple[str, ...], said: str) -> None:
     [
         ("absent.py", "", "there is no file 'absent.py'"),
         ("it", "", "'it' is no FILE.py or FILE.py:NAME"),
-        ("it.py", "x = 1", "it.py has no server"),
+        (
+            "it.py",
+            "x = 1",
+            "it.py has no server: it needs a module-level server = trio_mcp.Server(",
+        ),
+        ("it.py", "x = 1", '; a server of another kind is launched with "python it.py"'),
         ("it.py", "a = S('a', version='1'); b = S('b', version='1')", "several servers: a, b;"),
         ("it.py:c", "a = S('a', version='1')", "no server named 'c'; the servers in it: a"),
     ],
@@ -235,7 +244,8 @@ def test_tools_prints_a_table_on_a_terminal() -> None:
             1,
             "No such file or directory; did you mean http://localhost:80/mcp?",
         ),
-        (["true"], 1, "the server closed the connection (exit status 0)"),
+        (["true"], 1, "'true' ended without speaking MCP (exit status 0)"),
+        (["echo hi"], 1, "'echo hi' ended without speaking MCP (exit status 0); it printed 'hi'"),
         (["ftp://localhost/mcp"], 2, "an address begins with http://, https://, ws:// or wss://"),
         (["http://127.0.0.1:1/mcp"], 1, "cannot connect to http://127.0.0.1:1/mcp: "),
         (["ws://127.0.0.1:1/mcp"], 1, "ws://127.0.0.1:1/mcp: Connection refused"),
@@ -250,6 +260,50 @@ def test_a_server_that_cannot_be_reached_is_one_line(
     result = run("tools", *words, cwd=tmp_path)
     assert said in only_line(result.stderr)
     assert (result.returncode, result.stdout) == (status, "")
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (404, "initialize (HTTP 404 Not Found); there is no MCP endpoint at this address"),
+        (501, "HTTP 501 Not Implemented"),
+    ],
+)
+def test_a_page_for_browsers_is_not_shown(status: int, said: str) -> None:
+    with web_site(status) as address:
+        result = run("tools", address)
+    line = only_line(result.stderr)
+    assert line.startswith(f"trio-mcp: cannot use {address}: ")
+    assert said in line
+    assert "html" not in line
+    assert (result.returncode, result.stdout) == (1, "")
+
+
+@contextmanager
+def web_site(status: int) -> Iterator[str]:
+    """The address of a server that is for browsers."""
+
+    class Pages(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            page = b'\n<html>it\'s "not" here' + b"x" * 300
+            self.send_response(status)
+            self.send_header("content-type", "text/html")
+            self.send_header("content-length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages) as site:
+        thread = threading.Thread(target=site.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{site.server_port}/mcp"
+        finally:
+            site.shutdown()
+            thread.join()
 
 
 def test_an_incompatible_server_is_one_line(tmp_path: Path) -> None:
@@ -481,7 +535,7 @@ def test_values_become_what_the_schema_asks_for(word: str, value: Any) -> None:
         (["word"], "'word' is no argument; write key=value, or key:=JSON"),
         (["=x"], "'=x' is no argument"),
         (["s=1", "s=2"], "s is given twice"),
-        (["t=1"], "there is no parameter 't'; the tool takes s, i, n"),
+        (["t=1"], "there is no parameter 't'; the tool takes [s], [i], [n]"),
     ],
 )
 def test_a_wrong_argument_is_named(words: list[str], said: str) -> None:
@@ -556,7 +610,7 @@ def test_call_prints_progress(shop: Path) -> None:
         (["fail", "how=crash"], 1, "", "  | last words"),
         (["ad", "a=1"], 2, "", "no tool 'ad'; did you mean add?"),
         (["zzz"], 2, "", "no tool 'zzz'; it has add, echo, tick, fail"),
-        (["add"], 2, "", "trio-mcp: missing: a; the tool takes a, b"),
+        (["add"], 2, "", "trio-mcp: missing: a; the tool takes a, [b]"),
         (["add", "a=x"], 2, "", "trio-mcp: a=x: expected an integer"),
         (["tick", "n=9", "dt=9", "--timeout", "0.3"], 124, "", "timed out: timeout of 0.3 s"),
         (["tick", "n=99", "dt=0.1", "--max-timeout", "0.4"], 124, "", "max_timeout of 0.4 s"),
@@ -735,6 +789,7 @@ def test_a_live_line_leaves_room_for_what_the_terminal_shows_of_ctrl_c(shop: Pat
         (f"tools {BOOKSHOP}", "| true", 141, ""),
         (f"tools {BOOKSHOP} --no-such-option", "2>&1 | true", 141, ""),
         ("--help", "| true", 141, ""),
+        ("demo", "| head -1 >/dev/null", 141, ""),
         (f"tools {BOOKSHOP}", ">/dev/full", 1, "trio-mcp: cannot write the output: No space left"),
         (f"call {BOOKSHOP} refund title=x receipt=1", ">&- <&-", 0, "refund: running"),
     ],

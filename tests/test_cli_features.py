@@ -220,9 +220,9 @@ def test_prompt_prints_who_says_what(office: Path) -> None:
     ("words", "said"),
     [
         (["leter"], "the server has no prompt 'leter'; did you mean letter?"),
-        (["letter"], "missing: to; the prompt takes to, tone"),
+        (["letter"], "missing: to; the prompt takes to, [tone]"),
         (["letter", "to:=5"], "to: the arguments of a prompt are texts"),
-        (["letter", "to=x", "how=y"], "there is no parameter 'how'; the prompt takes to, tone"),
+        (["letter", "to=x", "how=y"], "there is no parameter 'how'; the prompt takes to, [tone]"),
     ],
 )
 def test_a_prompt_that_makes_no_sense_is_one_line(
@@ -247,8 +247,11 @@ def test_complete_prints_what_there_may_be(office: Path) -> None:
     ("words", "status", "said"),
     [
         (["letter", "tone"], 2, "'tone' is no argument; write key=value"),
-        (["leter", "tone="], 2, "Unknown prompt: leter"),
-        (["letter", "tune="], 2, "unknown argument 'tune'"),
+        (["leter", "tone="], 2, "the server has no prompt 'leter'; did you mean letter?"),
+        (["letter", "tune="], 2, "no parameter 'tune'; the prompt takes to, [tone]"),
+        (["letter", "tone=", "tune=x"], 2, "no parameter 'tune'; the prompt takes to, [tone]"),
+        (["office://file/{number}", "n="], 2, "'office://file/{number}'; it has number"),
+        (["office://fill/{number}", "number="], 2, "office://fill/"),
     ],
 )
 def test_a_completion_that_makes_no_sense_is_one_line(
@@ -264,7 +267,8 @@ def test_what_a_server_does_not_offer_is_one_line(tmp_path: Path) -> None:
         tmp_path, "bare.py", "from trio_mcp import Server\nserver = Server('bare', version='1')\n"
     )
     assert only_line(run("prompt", bare, "x").stderr) == "trio-mcp: the server offers no prompts"
-    refused = run("complete", bare, "x", "y=")
+    assert only_line(run("complete", bare, "x", "y=").stderr).endswith("offers no prompts")
+    refused = run("complete", bare, "x://{y}", "y=")
     assert "Method not found" in refused.stderr
     assert only_line(refused.stderr).endswith("; the server does not offer that")
     assert refused.returncode == 1

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.peers.commands import COMMAND, write
+from tests.peers.commands import COMMAND, SHOP, write
 from tests.peers.terminal import CTRL_C, Terminal, on_terminal
 
 ANNOUNCED = ["sh", "-c", 'echo begun; exec "$@"', "sh"]
@@ -122,3 +122,19 @@ def test_ctrl_c_while_there_is_no_call_yet(silent: str, words: list[str], doing:
         assert terminal.end(5) == 130
     assert is_gone(server)
     assert "Traceback" not in terminal.seen
+
+
+def test_ctrl_c_while_the_interpreter_exits_changes_nothing(tmp_path: Path) -> None:
+    """The command has ended by Ctrl-C, and said so: a second one comes while Python cleans up."""
+    code = """if True:
+        import atexit, os, signal, sys
+        atexit.register(os.kill, os.getpid(), signal.SIGINT)
+        from trio_mcp.cli import main
+        main()
+    """
+    shop = str(write(tmp_path, "shop.py", SHOP))
+    words = ["call", shop, "tick", "n=99", "dt=1", "--cancel-after", "0.3"]
+    result = subprocess.run(
+        [sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert (result.returncode, result.stderr.splitlines()[-1]) == (130, "tick: stopped")

@@ -139,16 +139,27 @@ async def test_a_port_in_use_is_one_line(shop: Path) -> None:
         assert (taken.returncode, taken.stdout) == (1, "")
 
 
-async def test_other_hosts_and_headers() -> None:
+@pytest.mark.parametrize("wire", WIRES)
+async def test_other_hosts_and_headers(wire: str) -> None:
     header = ("-H", "Host: mcp.example.com")
-    async with serving(BOOKSHOP, "--http", "0") as (_, (address,)):
+    async with serving(BOOKSHOP, *WIRES[wire], "0") as (_, (address,)):
         refused = await command("tools", *header, address)
         assert "the Host 'mcp.example.com' is not served here" in only_line(refused.stderr)
-        assert refused.stderr.endswith("; 'trio-mcp run' takes --allow-host\n")
-        plain = await command("tools", address.replace("http:", "https:"))
-        assert only_line(plain.stderr).endswith(f"; did you mean {address}?")
-    async with serving(BOOKSHOP, "--http", "0", "--allow-host", "mcp.example.com") as (_, (at,)):
+        if wire != "websocket":
+            assert refused.stderr.endswith("; 'trio-mcp run' takes --allow-host\n")
+        began = trio.current_time()
+        secure = await command("tools", address.replace(":", "s:", 1))
+        assert only_line(secure.stderr).endswith(f"; did you mean {address}?")
+        assert trio.current_time() - began < 5  # not Limits.connect
+    allowed = (*WIRES[wire], "0", "--allow-host", "mcp.example.com")
+    async with serving(BOOKSHOP, *allowed) as (_, (at,)):
         assert (await command("tools", *header, at)).returncode == 0
+
+
+async def test_headers_of_the_handshake_are_refused() -> None:
+    refused = await command("tools", "-H", "Upgrade: x", "ws://127.0.0.1:1/mcp")
+    assert only_line(refused.stderr).endswith("the header Upgrade is set by the transport")
+    assert refused.returncode == 2
 
 
 async def test_who_has_to_say_who_they_are_is_told_how() -> None:

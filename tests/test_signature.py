@@ -378,7 +378,7 @@ KINDS = {
         Annotated[str, msgspec.Meta(extra_json_schema=NOT_ROOT)],
         string(**NOT_ROOT),
         ("a@example.com", "a@example.com"),
-        ("nobody", 'expected string, got "nobody"'),
+        ("nobody", 'expected email address such as ann@example.com, got "nobody"'),
     ),
     "a string as description": Kind(
         Annotated[str, "Look for."],

@@ -67,6 +67,10 @@ _EXAMPLES = {
     "decimal": 'decimal number in a string, such as "12.50"',
     "path": "string with a path",
 }
+_FORMATS = {  # of forms: texts that are checked, and stay texts
+    "email": "email address such as ann@example.com",
+    "uri": "URI such as https://example.com/page",
+}
 _COMPARISONS = {
     "minimum": "at least",
     "exclusiveMinimum": "greater than",
@@ -404,7 +408,8 @@ class Checker:
         kind = schema.get("type", "any value")
         if kind == "string":
             encoded = "base64 text" if "contentEncoding" in schema else "string"
-            return _EXAMPLES.get(schema.get("format", ""), encoded)
+            kind = schema.get("format", "")
+            return _EXAMPLES.get(kind) or _FORMATS.get(kind, encoded)
         if kind == "array" and isinstance(schema.get("items"), dict):
             item = schema["items"].get("type")
             return f"array of {item}s" if isinstance(item, str) and item != "null" else "array"

@@ -22,6 +22,7 @@ __all__ = [
     "LATEST",
     "VERSIONS",
     "agreed_version",
+    "as_sent",
     "discovered_from",
     "initialize_params",
     "read_question",
@@ -32,6 +33,17 @@ VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """What a client of these revisions speaks, the newest first."""
 
 LATEST: Final = VERSIONS[0]
+
+
+_NOT_YET: Final = ("resultType", "ttlMs", "cacheScope")
+"""Members of results that these revisions do not have, and our models always."""
+
+
+def as_sent(version: str, result: JSONObject) -> JSONObject:
+    """A written result, without what a server that speaks ``version`` cannot have sent."""
+    if version not in VERSIONS:
+        return result
+    return {name: value for name, value in result.items() if name not in _NOT_YET}
 
 
 def initialize_params(info: Implementation, capabilities: ClientCapabilities) -> dict[str, Any]:

@@ -29,11 +29,11 @@ async def open_websocket(
     :meth:`~WebSocketWire.run`, which should follow at once: both have the same ``Limits.connect``
     seconds, counted from here.
 
-    Raises ``ValueError`` for what is no such URL, and ``OSError`` if there is no connection to be
-    had, or not in time.
+    Raises ``ValueError`` for what is no such URL or a header of the handshake's own, and
+    ``OSError`` if there is no connection to be had, or not in time.
     """
     deadline = trio.current_time() + limits.connect
-    place = _Place.of(url)
+    place, more = _with_host(_Place.of(url), headers or {})
     stream: trio.abc.Stream
     with trio.move_on_at(deadline) as waiting:
         tcp = await trio.open_tcp_stream(place.host, place.port)
@@ -45,12 +45,28 @@ async def open_websocket(
         raise TimeoutError(f"no connection to {url} within connect={limits.connect:g} s")
     return WebSocketWire(
         stream,
-        partial(_request, place, limits, deadline, headers or {}),
+        partial(_request, place, limits, deadline, more),
         label=f"websocket {place.host}:{place.port}",
         message_bytes=limits.message_bytes,
         close_code=NORMAL,
         close_time=limits.exit_wait,
     )
+
+
+def _with_host(
+    place: _Place, headers: Mapping[str, str]
+) -> tuple[_Place, list[tuple[bytes, bytes]]]:
+    """The place under the name that a ``Host`` among the headers gives it, and the others."""
+    more = []
+    for name, value in headers.items():
+        lower = name.lower()
+        if lower in ("connection", "upgrade") or lower.startswith("sec-websocket-"):
+            raise ValueError(f"the header {name} is set by the transport")
+        if lower == "host":
+            place = attrs.evolve(place, authority=value)
+        else:
+            more.append((name.encode("latin-1"), value.encode("latin-1")))
+    return place, more
 
 
 async def _secure(
@@ -73,7 +89,7 @@ async def _request(
     place: _Place,
     limits: Limits,
     deadline: float,
-    headers: Mapping[str, str],
+    headers: list[tuple[bytes, bytes]],
     nursery: trio.Nursery,
     stream: trio.abc.Stream,
 ) -> WebSocketConnection:
@@ -84,7 +100,7 @@ async def _request(
             place.authority,
             place.resource,
             subprotocols=[SUBPROTOCOL],
-            extra_headers=[(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()],
+            extra_headers=headers,
             max_message_size=limits.message_bytes,
             receive_buffer_size=CHUNK,
         )

@@ -28,6 +28,9 @@ __all__ = ["serve_websocket"]
 
 logger = logging.getLogger("trio_mcp.connection")
 
+_TLS_RECORD = 0x16
+"""First byte of who begins with TLS, and waits for an answer to that."""
+
 
 async def serve_websocket(
     core: Dispatcher,
@@ -153,6 +156,8 @@ class _Doorkeeper:
             if not more:
                 raise trio.BrokenResourceError("it left before it had said what it wants")
             data += more
+            if data[0] == _TLS_RECORD:
+                return b"", _refuse(400, "this port does not speak TLS")
         if end < 0 or end > most:
             return b"", _refuse(431, f"its head is longer than http_head_bytes={most}")
         head = _Head(label)

@@ -59,14 +59,18 @@ def _status() -> int:
 
 
 def _leave_quietly() -> None:
-    """All has been said: what comes while the interpreter exits shall not be a traceback."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """All has been said: what comes while the interpreter exits shall be neither a traceback nor
+    another exit status. Ctrl-C still ends what waits for a reader of the last lines."""
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None is one that was closed
         try:
             stream.flush()
         except OSError:  # nobody will have what is left in it
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    if ours:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _Commands(click.Group):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +12,7 @@ from .failure import USAGE, CommandError
 from .printable import few
 
 __all__ = [
+    "check_names",
     "parameters_of",
     "parse_arguments",
     "parse_texts",
@@ -59,7 +60,6 @@ def parse_arguments(
     Raises :class:`CommandError` with one line that says what to write instead, and what the
     ``taker`` takes.
     """
-    offer = _offer(parameters_of(schema), taker)
     properties = parameters_of(schema)
     arguments: dict[str, Any] = {}
     for word in words:
@@ -71,7 +71,7 @@ def parse_arguments(
         if key in arguments:
             raise _wrong(f"{key} is given twice; a list is {key}='[…]'")
         if key not in properties and schema.get("additionalProperties") is False:
-            raise _wrong(f"there is no parameter {key!r}; {offer}")
+            raise _unknown(key, schema, taker)
         arguments[key] = (
             _forced(key, text)
             if forced
@@ -79,23 +79,34 @@ def parse_arguments(
         )
     missing = [key for key in required_of(schema) if key not in arguments]
     if missing:
-        raise _wrong(f"missing: {few(missing)}; {offer}")
+        raise _wrong(f"missing: {few(missing)}; {_offer(schema, taker)}")
     return arguments
 
 
 def parse_texts(words: Sequence[str], arguments: Sequence[PromptArgument]) -> dict[str, str]:
     """The arguments of a prompt, which are texts: ``key=value`` as it is, ``key:=JSON`` a JSON
     string. Raises as :func:`parse_arguments`."""
-    schema = {
-        "properties": {argument.name: {"type": "string"} for argument in arguments},
-        "required": [argument.name for argument in arguments if argument.required],
-        "additionalProperties": False,
-    }
-    texts = parse_arguments(words, schema, "prompt")
+    texts = parse_arguments(words, _schema_of(arguments), "prompt")
     for key, text in texts.items():
         if not isinstance(text, str):
             raise _wrong(f"{key}: the arguments of a prompt are texts")
     return texts
+
+
+def check_names(names: Iterable[str], arguments: Sequence[PromptArgument]) -> None:
+    """Raises :class:`CommandError` for one that no argument of the prompt has."""
+    schema = _schema_of(arguments)
+    for name in names:
+        if name not in parameters_of(schema):
+            raise _unknown(name, schema, "prompt")
+
+
+def _schema_of(arguments: Sequence[PromptArgument]) -> dict[str, Any]:
+    return {
+        "properties": {argument.name: {"type": "string"} for argument in arguments},
+        "required": [argument.name for argument in arguments if argument.required],
+        "additionalProperties": False,
+    }
 
 
 def parameters_of(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,10 +222,16 @@ def _article(kind: str) -> str:
     return kind if kind == "null" else f"an {kind}" if kind[0] in "aio" else f"a {kind}"
 
 
-def _offer(properties: Mapping[str, Any], taker: str) -> str:
+def _unknown(name: str, schema: Mapping[str, Any], taker: str) -> CommandError:
+    return _wrong(f"there is no parameter {name!r}; {_offer(schema, taker)}")
+
+
+def _offer(schema: Mapping[str, Any], taker: str) -> str:
+    properties, required = parameters_of(schema), required_of(schema)
     if not properties:
         return f"the {taker} takes no arguments"
-    return f"the {taker} takes {few(properties)}"
+    named = (name if name in required else f"[{name}]" for name in properties)
+    return f"the {taker} takes {few(named)}"
 
 
 def _json(value: Any) -> str:

@@ -294,7 +294,8 @@ def call(
     Exit status:
       0    the tool's result
       1    the tool failed (its result says so), or the server did
-      2    the command line makes no sense: no such file, tool or argument
+      2    the command line makes no sense: no such file, tool or argument;
+           or a question of the server has no answer
       124  timed out
       130  cancelled, by Ctrl-C or --cancel-after; the tool gave no result
       143  ended by SIGTERM

@@ -12,7 +12,7 @@ from .interrupts import Interrupts
 from .listing import all_of
 from .options import RequestOptions
 from .questions import Questions
-from .show import print_json, print_result
+from .show import print_json_of, print_result
 from .targets import Target, connected
 from .watching import watch
 
@@ -38,7 +38,7 @@ async def call_tool(
         if result is None:
             return status
         if request.as_json:
-            print_json(result)
+            print_json_of(client, result)
         else:
             print_result(result)
         questions.tell_unasked()

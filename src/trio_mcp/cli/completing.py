@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 import click
 
 from ..client import Client
 from ..runtime.models.completion import Completion
 from ..runtime.server_errors import InvalidParams
-from .failure import USAGE, CommandError
+from .arguments import check_names
+from .failure import USAGE, CommandError, no_such
 from .interrupts import Interrupts
-from .printable import one_line
+from .listing import all_of
+from .printable import few, one_line
 from .show import print_json
 from .targets import Target, connected
 
 __all__ = ["complete"]
+
+_EXPRESSION: Final = re.compile(r"\{[+#./;?&]?([^{}]*)\}")
+"""In braces of a URI template: an operator, and variables."""
 
 
 async def complete(
@@ -34,7 +41,7 @@ async def complete(
     ) as client:
         try:
             completion = await _ask(client, of, pairs)
-        except InvalidParams as error:  # no such prompt, template or argument, says the server
+        except InvalidParams as error:  # no such template, or a wrong value, says the server
             raise CommandError(str(error), USAGE) from None
     if as_json:
         print_json(completion)
@@ -49,6 +56,13 @@ async def complete(
 
 async def _ask(client: Client, of: str, pairs: Sequence[tuple[str, str]]) -> Completion:
     template = "{" in of
+    if template:
+        _check_variables(of, [key for key, _ in pairs])
+    else:
+        prompts = {prompt.name: prompt for prompt in await all_of(client.prompts())}
+        if of not in prompts:
+            raise no_such("prompt", of, prompts)
+        check_names([key for key, _ in pairs], prompts[of].arguments or [])
     return await client.complete(
         argument=pairs[0][0],
         value=pairs[0][1],
@@ -56,6 +70,16 @@ async def _ask(client: Client, of: str, pairs: Sequence[tuple[str, str]]) -> Com
         resource=of if template else None,
         arguments=dict(pairs[1:]) or None,
     )
+
+
+def _check_variables(template: str, names: Sequence[str]) -> None:
+    inside = ",".join(_EXPRESSION.findall(template)).split(",")
+    variables = [variable.partition(":")[0].rstrip("*") for variable in inside]
+    for name in names:
+        if name not in variables:
+            raise CommandError(
+                f"there is no variable {name!r} in {template!r}; it has {few(variables)}", USAGE
+            )
 
 
 def _pair(word: str) -> tuple[str, str]:

@@ -65,7 +65,8 @@ def load_server(file: ServerFile) -> Server:
     if not distinct:
         raise CommandError(
             f"{file.path} has no server: it needs a module-level "
-            "server = trio_mcp.Server(name, version=…)",
+            "server = trio_mcp.Server(name, version=…); "
+            f'a server of another kind is launched with "python {file.path}"',
             USAGE,
         )
     first = next(iter(servers))

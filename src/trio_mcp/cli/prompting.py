@@ -11,7 +11,7 @@ from .interrupts import Interrupts
 from .listing import all_of
 from .options import RequestOptions
 from .questions import Questions
-from .show import print_json, print_messages
+from .show import print_json_of, print_messages
 from .targets import Target, connected
 from .watching import watch
 
@@ -39,7 +39,7 @@ async def get_prompt(
         if result is None:
             return status
         if request.as_json:
-            print_json(result)
+            print_json_of(client, result)
         else:
             print_messages(result)
         questions.tell_unasked()

@@ -18,7 +18,7 @@ from .interrupts import Interrupts
 from .options import RequestOptions
 from .printable import one_line, printable
 from .questions import Questions
-from .show import print_json
+from .show import print_json_of
 from .targets import Target, connected
 from .watching import watch
 
@@ -46,7 +46,7 @@ async def read_resource(
         if result is None:
             return status
         if request.as_json:
-            print_json(result)
+            print_json_of(client, result)
         elif output is not None:
             _write(output, _whole(result.contents))
         elif sys.stdout.isatty():

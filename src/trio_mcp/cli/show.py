@@ -14,7 +14,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Column, Table
 from rich.text import Text
 
+from ..client import Client
 from ..client.logs import LogMessage
+from ..runtime.eras.earlier import as_sent
 from ..runtime.jsonrpc import encode
 from ..runtime.models.base import UNSET
 from ..runtime.models.content import (
@@ -38,6 +40,7 @@ __all__ = [
     "CallView",
     "call_view",
     "print_json",
+    "print_json_of",
     "print_log",
     "print_messages",
     "print_prompts",
@@ -61,6 +64,11 @@ _LINE_INTERVAL: Final = 1.0
 def print_json(value: Any) -> None:
     """A model, or a list of models, as it looks on the wire."""
     _print_document(unstructure(value))
+
+
+def print_json_of(client: Client, result: Any) -> None:
+    """A result of this client's server, as it looked on the wire."""
+    _print_document(as_sent(client.protocol_version, unstructure(result)))
 
 
 def _print_document(value: Any) -> None:
@@ -251,7 +259,11 @@ def call_view(name: str) -> Iterator[CallView]:
         redirect_stdout=False,  # only what goes to standard error must make room for the line
     )
     with progress:
-        yield _LiveView(progress, one_line(name))
+        view = _LiveView(progress, one_line(name))
+        try:
+            yield view
+        finally:
+            view.over = True
 
 
 class _RoomyConsole(Console):
@@ -312,6 +324,10 @@ _STYLES: Final = {
 
 
 class _LiveView:
+    """``over``: nothing shall bring the line back, not even a question that leaves late."""
+
+    over = False
+
     def __init__(self, progress: Progress, name: str) -> None:
         self._progress = progress
         self._task: TaskID = progress.add_task(name, total=None, how="", count="", note="")
@@ -350,7 +366,8 @@ class _LiveView:
         try:
             yield
         finally:
-            self._progress.start()
+            if not self.over:
+                self._progress.start()
 
 
 def _note(text: str) -> str:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TextIO, TypeAlias
 from urllib.parse import urlsplit
 
 import attrs
@@ -34,6 +34,10 @@ from .printable import printable
 
 __all__ = ["Address", "Launch", "Target", "connected", "parse_target"]
 
+_HELD: Final = 100
+"""Log messages that are held back."""
+_GARBAGE: Final = "; it begins with "
+"""Before the beginning of a line that is no message, in the log."""
 _QUOTED_LINES: Final = 12
 """Lines of a failed server's last words that are shown."""
 
@@ -45,6 +49,10 @@ _BARE_ADDRESS: Final = re.compile(
 """Looks like an address without its scheme: a host with a port, or a name of one with a path."""
 _PREFIX: Final = re.compile(r"^(?:\[Errno -?\d+\] |Error connecting to \([^)]*\): )")
 """What others put before the reason."""
+_PAGE: Final = re.compile(
+    r""": (?:'(?:\\[nrt]|\s)*<(?:[^'\\]|\\.)*'|"(?:\\[nrt]|\s)*<(?:[^"\\]|\\.)*")…?"""
+)
+"""The beginning of a page for browsers, quoted: whoever reads it here wants to know the status."""
 _ALLOWED_BY: Final = {"hosts= allow it": "--allow-host", "origins= allow it": "--allow-origin"}
 """How our own servers end a refusal, and the option of ``run`` that it means."""
 _SCHEMES: Final = ("http", "https", "ws", "wss")
@@ -149,13 +157,14 @@ async def connected(
     :param callbacks: of :func:`.connect`, for what the server asks and tells.
     """
     there = False
-    _configure_logging(verbose)
+    log = _configure_logging(verbose)
     try:
         connecting = _connect(target, callbacks)
         interrupts.at_once = connecting.abort
         interrupts.doing(f"connecting to {target}", target.leave)
         async with connecting as client:
             there = True
+            log.tell()
             interrupts.doing(doing, target.leave)
             yield client
     except (OSError, ValueError) as error:
@@ -167,14 +176,14 @@ async def connected(
     except ConnectionLost as error:
         if isinstance(target, Address) and not there:
             how = "use" if error.sent else "connect to"
-            why = _PREFIX.sub("", error.message) + _tls_hint(target, error.message)
+            why = _PAGE.sub("", _PREFIX.sub("", error.message)) + _tls_hint(target, error.message)
             raise CommandError(f"cannot {how} {target}: {why}") from None
-        raise _lost(error) from None
+        raise _lost(error) if there else _unheard(target, error, log) from None
     except ServerError as error:
         raise CommandError(f"{error}{_hint(target, error, verbose)}") from None
     except TrioMcpError as error:
         if isinstance(target, Address) and not there:
-            raise CommandError(f"cannot use {target}: {error}") from None
+            raise CommandError(f"cannot use {target}: {_PAGE.sub('', str(error))}") from None
         raise CommandError(str(error)) from None
 
 
@@ -247,18 +256,46 @@ def _incompatible(target: Target, error: IncompatibleServer) -> str:
     ):
         options = (o for end, o in _ALLOWED_BY.items() if refusal.message.endswith(end))
         return f"it answers {refusal}" + "".join(f"; 'trio-mcp run' takes {o}" for o in options)
-    return str(error)
+    return _PAGE.sub("", str(error)) if isinstance(target, Address) else str(error)
 
 
-def _configure_logging(verbose: bool) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Formatter("trio-mcp: %(message)s"))
-    logging.basicConfig(handlers=[handler])
+def _configure_logging(verbose: bool) -> _Log:
+    log = _Log(held_back=not verbose)
+    log.setFormatter(_Formatter("trio-mcp: %(message)s"))
+    logging.basicConfig(handlers=[log])
     if verbose:
         logger = logging.getLogger("trio_mcp.server_stderr")
         logger.addHandler(_Repeat())
         logger.setLevel(logging.DEBUG)
         logger.propagate = False
+    return log
+
+
+class _Log(logging.StreamHandler[TextIO]):
+    """What is odd about a server is held back while it is found out which one it is: if that fails,
+    one line says why."""
+
+    def __init__(self, *, held_back: bool) -> None:
+        super().__init__()
+        self._held: list[logging.LogRecord] | None = [] if held_back else None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._held is None:
+            super().emit(record)
+        elif len(self._held) < _HELD:
+            self._held.append(record)
+
+    def tell(self) -> None:
+        """The server is there."""
+        held, self._held = self._held, None
+        for record in held or ():
+            super().emit(record)
+
+    @property
+    def garbage(self) -> str | None:
+        """The beginning of a line that was no message, quoted, if there was one."""
+        said = (record.getMessage().rpartition(_GARBAGE) for record in self._held or ())
+        return next((quoted for _, found, quoted in said if found), None)
 
 
 class _Formatter(logging.Formatter):
@@ -277,7 +314,19 @@ class _Repeat(logging.Handler):
 
 
 def _lost(error: ConnectionLost) -> CommandError:
+    return _ended(error, error.message)
+
+
+def _unheard(target: Target, error: ConnectionLost, log: _Log) -> CommandError:
+    """A program that ended before there was a client of it may be anything."""
+    if error.exit_status is None:
+        return _lost(error)
+    printed = f"; it printed {log.garbage}" if log.garbage is not None else ""
+    return _ended(error, f"{target} ended without speaking MCP", printed)
+
+
+def _ended(error: ConnectionLost, how: str, more: str = "") -> CommandError:
     status = f" (exit status {error.exit_status})" if error.exit_status is not None else ""
     quoted = error.stderr_tail.splitlines()[-_QUOTED_LINES:]
     words = "; its last words:" if quoted else ""
-    return CommandError(f"{error.message}{status}{words}", quoted=quoted)
+    return CommandError(f"{how}{status}{more}{words}", quoted=quoted)

@@ -33,13 +33,14 @@ async def watch(
 ) -> tuple[M | None, int]:
     """Show how a call stands until it is over. Its result, and 0; or ``None`` and the exit status.
 
-    SIGINT and SIGTERM cancel it, as does the end of ``cancel_after`` seconds.
+    SIGINT and SIGTERM cancel it, as does the end of ``cancel_after`` seconds. Raises
+    :class:`CommandError` for a question that has no answer.
     """
     try:
         async with started as call:
             with call_view(name) as view:
                 questions.view = view
-                watched = _WatchedCall(call, view)
+                watched = _WatchedCall(call, view, questions)
                 interrupts.gently = watched.cancel
                 result = await watched.outcome(cancel_after)
     except (TrioMcpError, CommandError):
@@ -54,16 +55,18 @@ async def watch(
 class _WatchedCall(Generic[M]):
     """A call with its view. ``status`` says how it ended, if not with a result."""
 
-    def __init__(self, call: StartedCall[M], view: CallView) -> None:
+    def __init__(self, call: StartedCall[M], view: CallView, questions: Questions) -> None:
         self.status = INTERRUPTED
         self._call = call
         self._view = view
+        self._questions = questions
 
     def cancel(self, why: str) -> bool:
         """Ask for the end; ``False`` if it has come already."""
         if self._call.state is not State.RUNNING:
             return False
         self._call.cancel(why)
+        self._questions.close()
         self._view.stands("cancelling", why)
         return True
 
@@ -74,12 +77,17 @@ class _WatchedCall(Generic[M]):
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._view.animate)
+                nursery.start_soon(self._questions.fail)
                 if cancel_after is not None:
                     nursery.start_soon(self._cancel_after, cancel_after)
                 result = await self._follow()
                 nursery.cancel_scope.cancel("the call is over")
         except BaseExceptionGroup as group:
-            raise leaf_of(group) from None
+            expected = group.split((TrioMcpError, CommandError))[1] is None
+            if not expected:
+                raise leaf_of(group) from None
+            await self._over("failed")
+            raise self._questions.failure or leaf_of(group) from None
         return result
 
     async def _follow(self) -> M | None:
@@ -89,19 +97,22 @@ class _WatchedCall(Generic[M]):
                 view.progress(update)
             if call.cause is not None:  # cancelled: there will be no result
                 await call.ended()  # not only cancelling: the server has been told
-                view.stands("stopped")
+                await self._over("stopped")
                 return None
             result = await call.result()
         except CallTimeout as error:
             self.status = TIMED_OUT
-            view.stands("timed out", f"{error.limit} of {error.seconds:g} s")
+            await self._over("timed out", f"{error.limit} of {error.seconds:g} s")
             return None
-        except (TrioMcpError, CommandError):
-            view.stands("failed")
-            raise
         failed = isinstance(result, CallToolResult) and result.is_error
-        view.stands("failed" if failed else "done")
+        await self._over("failed" if failed else "done")
         return result
+
+    async def _over(self, how: str, why: str | None = None) -> None:
+        """Say how the call has ended, once nothing is asked on the terminal any more."""
+        self._questions.close()
+        await self._questions.left()
+        self._view.stands(how, why)
 
     async def _cancel_after(self, seconds: float) -> None:
         await trio.sleep(seconds)

@@ -13,7 +13,7 @@ from ..runtime.errors import ProtocolViolation
 from ..runtime.models.base import JSONObject
 from ..runtime.models.elicitation import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 
-__all__ = ["Elicitation", "check_answer", "elicitation_of"]
+__all__ = ["Elicitation", "check_answer", "elicitation_of", "problems_of"]
 
 _CHECKED: Final = (
     *("type", "enum", "minLength", "maxLength", "format"),
@@ -90,13 +90,17 @@ def check_answer(question: Elicitation, answer: object) -> ElicitResult:
             raise ValueError("only a form that was accepted has content")
         return answer
     content: JSONObject = {} if answer.content is None else answer.content
-    checker = question._checker
-    if checker is not None and not checker.accepts(content):
+    if problems := problems_of(question, content):
         raise ValueError(
-            f"the answer to {question.key!r} does not fit the form: "
-            + "; ".join(checker.explain(content))
+            f"the answer to {question.key!r} does not fit the form: " + "; ".join(problems)
         )
     return ElicitResult("accept", content)
+
+
+def problems_of(question: Elicitation, content: JSONObject) -> list[str]:
+    """What is wrong with a filled form; empty if it fits."""
+    checker = question._checker
+    return [] if checker is None or checker.accepts(content) else checker.explain(content)
 
 
 def _checked_part(schema: JSONObject) -> JSONObject:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ..runtime.progress import ProgressUpdate
 
-__all__ = ["STYLES", "Board", "Row", "board_on"]
+__all__ = ["STYLES", "Board", "PipedConsole", "Row", "board_on"]
 
 STYLES: Final = {
     "waiting": "dim",
@@ -36,6 +36,14 @@ _CELL: Final = 26
 """Least columns for one call: its tool, a short bar, how it stands."""
 _BAR: Final = 16
 """Most columns of a bar."""
+
+
+class PipedConsole(Console):
+    """Lets its owner see that nobody reads any more, once: Rich would end the process itself."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        raise  # what Rich has caught, and calls this for
 
 
 @attrs.define(eq=False)

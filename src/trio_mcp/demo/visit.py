@@ -20,7 +20,7 @@ from ..runtime.lifecycle import State
 from ..runtime.limits import Limits
 from ..runtime.models.content import TextContent
 from ..runtime.models.tools import CallToolResult
-from .board import STYLES, Board, Row, board_on
+from .board import STYLES, Board, PipedConsole, Row, board_on
 from .plan import PlannedCall, plan
 from .shop import Wire, open_shop
 from .tour import look_around
@@ -32,7 +32,7 @@ BOOKSHOP: Final = str(Path(__file__).with_name("bookshop.py"))
 
 async def visit(interrupts: Interrupts, over: Wire = "stdio") -> int:
     """Look around, launch the shop, make all calls, print the summary; the exit status."""
-    console = Console()
+    console = PipedConsole()
     if not await look_around(console, interrupts, over):
         return 1
     console.print(Text("Fifty customers at once", "bold"))
