@@ -708,9 +708,10 @@ async def test_a_handler_reads_the_idempotency_key() -> None:
 
     async with connect(server) as client:
         assert (await client.call_tool("pay", idempotency_key="k-1")).text == "k-1"
-        for key in ("", 7):
-            with pytest.raises(ValueError, match="idempotency_key"):
-                await client.call_tool("pay", idempotency_key=key)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="idempotency_key"):
+            await client.call_tool("pay", idempotency_key="")
+        with pytest.raises(TypeError, match="idempotency_key is a text, not 7"):
+            await client.call_tool("pay", idempotency_key=7)  # type: ignore[arg-type]
 
 
 # The policy ---------------------------------------------------------------------------------------
@@ -720,8 +721,6 @@ async def test_a_handler_reads_the_idempotency_key() -> None:
     "options",
     [
         {"attempts": 0},
-        {"attempts": 2.5},
-        {"attempts": True},
         {"wait_initial": -1},
         {"wait_max": float("inf")},
         {"timeout": float("nan")},
@@ -731,6 +730,21 @@ async def test_a_handler_reads_the_idempotency_key() -> None:
 )
 def test_policies_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
+        Retry(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"attempts": 2.5}, r"Retry.attempts is a whole number, not 2\.5"),
+        ({"attempts": True}, "Retry.attempts is a whole number, not True"),
+        ({"attempts": "x"}, "Retry.attempts is a whole number, not 'x'"),
+        ({"timeout": "x"}, "Retry.timeout is a number, not 'x'"),
+        ({"wait_exp_base": None}, "Retry.wait_exp_base is a number, not None"),
+    ],
+)
+def test_policies_of_wrong_types(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=f"^{words}$"):
         Retry(**options)
 
 
