@@ -14,11 +14,13 @@ from tests.peers.raw import until
 from tests.peers.scripted import DISCOVERED, Error, scripted
 from tests.peers.scripted import Script as ScriptedServer
 from tests.test_client_input import OneSpan
-from tests.test_http_client import Post
+from tests.test_http_client import Post, drop
 from tests.test_http_client import scripted as scripted_http
+from tests.test_http_client import serving as serving_http
 from tests.test_restart import world
 
 from trio_mcp import (
+    AuthorizationRequired,
     CallCancelled,
     CallTimeout,
     Client,
@@ -648,6 +650,53 @@ async def test_a_server_that_is_not_there_yet_is_tried_again() -> None:
         assert len(server.calls()) == 1
         first, second = [*client.journal][-2:]
         assert (first.started_at, first.attempt, second.attempt) == (None, 1, 2)
+
+
+@pytest.mark.parametrize("loss", ["429 Too Many Requests", "503 Service Unavailable", "reset"])
+async def test_the_discovery_of_connect_is_made_again(loss: str) -> None:
+    async def answer(post: Post) -> None:
+        if len(server.posts) > 2:
+            await post.answer(post.result(DISCOVERED))
+        elif loss == "reset":
+            drop(post.stream)
+            raise trio.BrokenResourceError
+        else:
+            await post.answer(b"", loss, more="Retry-After: 0\r\n")
+
+    async with serving_http(answer, discover=False) as server:
+        async with connect(server.address, retry=QUICK) as client:
+            attempts = [(it.method, it.attempt) for it in client.journal]
+            assert attempts == [("server/discover", attempt) for attempt in (1, 2, 3)]
+        server.posts.clear()
+        with pytest.raises((Overloaded, ConnectionLost)) as once:
+            async with connect(server.address):
+                pass
+        assert not hasattr(once.value, "__notes__")
+        assert len(server.posts) == 1
+
+
+async def test_discovery_is_made_again_within_the_time_to_connect(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    autojump_clock.autojump_threshold = 0.02
+    patient = Retry(attempts=100, timeout=1000, wait_initial=2, wait_exp_base=1, wait_jitter=0)
+    with pytest.raises(ConnectionLost, match="Connection refused") as lost:
+        async with connect("http://127.0.0.1:1/mcp", retry=patient, limits=Limits(connect=9)):
+            pass
+    assert not lost.value.sent
+    assert lost.value.__notes__ == ["This was attempt 5"]
+    assert trio.current_time() == pytest.approx(8, abs=0.9)
+
+
+async def test_discovery_that_was_refused_for_good_is_not_made_again() -> None:
+    async def answer(post: Post) -> None:
+        await post.answer(b"", "401 Unauthorized")
+
+    async with serving_http(answer, discover=False) as server:
+        with pytest.raises(AuthorizationRequired):
+            async with connect(server.address, retry=QUICK):
+                pass
+        assert len(server.posts) == 1
 
 
 async def test_a_pause_over_http_is_in_flight_and_ends_with_the_client() -> None:

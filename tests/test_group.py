@@ -669,6 +669,45 @@ async def _stopped(group: ClientGroup, name: str) -> None:
         await group.call_tool(name)
 
 
+async def test_who_watches_a_group_sees_the_calls_of_all_members_until_it_closes() -> None:
+    told: list[tuple[str, str | None, str]] = []
+    causes: set[str | None] = set()
+
+    async def watch() -> None:
+        with group.watch_calls() as changes:
+            watching.set()
+            async for call in changes:
+                assert call.age >= 0
+                assert call.key == call.first_key
+                told.append((call.server, call.target, call.state.name))
+                causes.add(call.cause.reason if call.cause is not None else None)
+
+    watching = trio.Event()
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            async with ClientGroup({"a": Fixtures().server}) as group:
+                nursery.start_soon(watch)
+                await watching.wait()
+                await group.add("b", Fixtures().server)  # who comes later is heard, too
+                for name in ("a", "b"):
+                    await group.call_tool(f"{name}.echo", {"text": "x"})
+                async with group.start_tool("b.sleep", {"s": 60}) as call:
+                    (running,) = group.calls()
+                    group.cancel_all("stop")
+                    await call.ended()
+                assert not group["a"].journal._watchers
+        with group.watch_calls() as changes:
+            assert [call async for call in changes] == []
+    assert told == [
+        *(("a", "echo", state) for state in ("RUNNING", "COMPLETED")),
+        *(("b", "echo", state) for state in ("RUNNING", "COMPLETED")),
+        *(("b", "sleep", state) for state in ("RUNNING", "CANCELLING", "CANCELLED")),
+    ]
+    assert causes == {None, "stop"}
+    assert running.attempt == 1
+    assert not group._watchers
+
+
 async def test_cancel_all_leaves_subscriptions_alone() -> None:
     server = shelf("books")
     async with ClientGroup({"shop": server}) as group:
