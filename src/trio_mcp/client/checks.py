@@ -23,7 +23,6 @@ _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 _TEXT: Final = frozenset((str,))
 _NONE: Final = (bytes, bytearray, memoryview, set, frozenset)
 """What the encoder would write as something else: as base64, and as arrays in any order."""
-_INSTEAD: Final = {False: "send a text, in base64 for one", True: "send a list"}
 
 
 def check_text(what: str, value: Any) -> None:
@@ -50,38 +49,47 @@ def check_texts(what: str, value: Any) -> None:
 def check_arguments(arguments: Any) -> None:
     """Raises ``TypeError`` for what is no mapping, and for what JSON does not have in it and would
     be sent as something else; ``ValueError`` for what is nested too deeply, or in itself."""
-    check_mapping("arguments", arguments)
     try:
-        _check_object(arguments, "")
+        if type(arguments) is not dict or not _is_plain(arguments):
+            check_mapping("arguments", arguments)
+            _look_closely(arguments, "")
     except RecursionError:
         raise ValueError("the arguments are nested too deeply") from None
 
 
-def _check_object(value: Mapping[Any, Any], path: str) -> None:
-    # Types at a time: most have nothing but plain values, and lists may be long.
-    if not _TEXT.issuperset(map(type, value)):
-        for key in value:
-            if not isinstance(key, str):
-                where = f"in {path}" if path else "of arguments"
-                raise TypeError(f"keys {where} are texts, as in JSON; {key!r:.80} is none")
-    if not _PLAIN.issuperset(map(type, value.values())):
-        for key, item in value.items():
-            _check_item(item, f"{path}.{key}" if path else f"{key}")
+def _is_plain(value: Any) -> bool:
+    """Whether there is nothing to look at closely. Types are compared many at a time: arguments
+    may be large, and most have nothing but plain values."""
+    if type(value) is dict:
+        if not _TEXT.issuperset(map(type, value)):
+            return False
+        items = value.values()
+    elif type(value) is list or type(value) is tuple:
+        items = value
+    else:
+        return False
+    if not _PLAIN.issuperset(map(type, items)):
+        for item in items:
+            if type(item) not in _PLAIN and not _is_plain(item):
+                return False
+    return True
 
 
-def _check_item(value: Any, path: str) -> None:
-    if type(value) in _PLAIN:
-        return
+def _look_closely(value: Any, path: str) -> None:
     if isinstance(value, Mapping):
-        _check_object(value, path)
+        for key, item in value.items():
+            if not isinstance(key, str):
+                where = f"in {path:.80}" if path else "of arguments"
+                raise TypeError(f"keys {where} are texts, as in JSON; {key!r:.80} is none")
+            _look_closely(item, f"{path}.{key}" if path else key)
     elif isinstance(value, (list, tuple)):
-        if not _PLAIN.issuperset(map(type, value)):
-            for index, item in enumerate(value):
-                _check_item(item, f"{path}[{index}]")
+        for index, item in enumerate(value):
+            _look_closely(item, f"{path}[{index}]")
     elif isinstance(value, _NONE):
+        instead = "a list" if isinstance(value, (set, frozenset)) else "a text, in base64 for one"
         raise TypeError(
             f"the argument {path:.80} is a {type(value).__name__}, which JSON does not have: "
-            f"{_INSTEAD[isinstance(value, (set, frozenset))]}"
+            f"send {instead}"
         )
 
 

@@ -252,7 +252,9 @@ class _Probe:
         )
         sent = f"; it sent {violation}" if violation is not None else ""
         refused = IncompatibleServer(
-            f"the server {what} within {limit:g} s{sent}", self.refusal.supported
+            f"the server {what} within connect={limit:g} s{sent}; it may be none of MCP, or need "
+            "longer to begin (Limits.connect)",
+            self.refusal.supported,
         )
         refused.__cause__ = error
         return refused
