@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import TracebackType
 from typing import Generic, Literal, TypeVar
 
@@ -173,6 +173,8 @@ class Journal:
         self._backlog = backlog
         self._subscriptions: set[Subscription[Record]] = set()
         self._watchers: set[Subscription[CallStatus]] = set()
+        self._along: tuple[Collection[object], Callable[[CallStatus], None]] = (), _nobody
+        self._watching_ended = False
         self.ended: dict[State, int] = {State.COMPLETED: 0, State.FAILED: 0, State.CANCELLED: 0}
         self.late = 0
 
@@ -192,17 +194,33 @@ class Journal:
 
     def watch(self) -> Subscription[CallStatus]:
         """What becomes of each call, state by state, in the same way as :meth:`subscribe`."""
-        return Subscription(self._watchers, self._backlog)
+        watcher = Subscription(self._watchers, self._backlog)
+        if self._watching_ended:
+            watcher.end()
+        return watcher
 
     @property
     def watched(self) -> bool:
         """Whether anybody is told of the states of calls."""
-        return bool(self._watchers)
+        return bool(self._watchers or self._along[0])
+
+    def watch_along(self, watchers: Collection[object], tell: Callable[[CallStatus], None]) -> None:
+        """Have ``tell`` told the same, as long as there is anybody in ``watchers``."""
+        self._along = watchers, tell
 
     def tell(self, status: CallStatus) -> None:
         """A call has come to another state."""
         for watcher in self._watchers:
             watcher.deliver(status)
+        watchers, tell = self._along
+        if watchers:
+            tell(status)
+
+    def end_watching(self) -> None:
+        """No call will come to another state any more: who watches, now or later, is done."""
+        self._watching_ended = True
+        for watcher in self._watchers:
+            watcher.end()
 
     def add(self, record: Record) -> None:
         self._ring.append(record)
@@ -231,6 +249,10 @@ class Journal:
             subscription.deliver(record)
 
 
+def _nobody(_: CallStatus) -> None:
+    """Who is told where nobody watches along."""
+
+
 def _pair(late: LateOutcome) -> tuple[str, float]:
     return late.kind, late.after
 
@@ -245,6 +267,7 @@ class Subscription(Generic[T]):
         self._registry = registry
         self._waiting: deque[T] = deque(maxlen=backlog)
         self._arrived = trio.Event()
+        self._over = False
         self.missed = 0
 
     def __enter__(self) -> Subscription[T]:
@@ -265,6 +288,11 @@ class Subscription(Generic[T]):
         self._waiting.append(record)
         self._arrived.set()
 
+    def end(self) -> None:
+        """Nothing more will come: the loop ends when all has been taken."""
+        self._over = True
+        self._arrived.set()
+
     def __aiter__(self) -> Subscription[T]:
         return self
 
@@ -272,6 +300,8 @@ class Subscription(Generic[T]):
         """The next record. A checkpoint; if cancelled, no record is lost."""
         await trio.lowlevel.checkpoint()
         while not self._waiting:
+            if self._over:
+                raise StopAsyncIteration
             if self._arrived.is_set():
                 self._arrived = trio.Event()
             await self._arrived.wait()

@@ -7,19 +7,19 @@ from typing import Any
 
 import attrs
 
+from .numbers import check_number, check_whole
+
 __all__ = ["Limits", "limits_or_default"]
 
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"Limits.{attribute.name} is a number, not {value!r:.80}")
+    check_number(f"Limits.{attribute.name}", value)
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"Limits.{attribute.name} must be a finite number above 0, not {value!r}")
 
 
 def _whole(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"Limits.{attribute.name} is a whole number, not {value!r:.80}")
+    check_whole(f"Limits.{attribute.name}", value)
 
 
 def _bound(default: float) -> float:

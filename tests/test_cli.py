@@ -247,7 +247,7 @@ def test_tools_prints_a_table_on_a_terminal() -> None:
         (["true"], 1, "'true' ended without speaking MCP (exit status 0)"),
         (["echo hi"], 1, "'echo hi' ended without speaking MCP (exit status 0); it printed 'hi'"),
         (["ftp://localhost/mcp"], 2, "an address begins with http://, https://, ws:// or wss://"),
-        (["http://127.0.0.1:1/mcp"], 1, "cannot connect to http://127.0.0.1:1/mcp: "),
+        (["http://127.0.0.1:1/mcp"], 1, "connect to http://127.0.0.1:1/mcp: Connection refused"),
         (["ws://127.0.0.1:1/mcp"], 1, "ws://127.0.0.1:1/mcp: Connection refused"),
         (["http://u:secret@nosuch.invalid/?k=1"], 1, "cannot connect to http://nosuch.invalid/: "),
         (["http://"], 2, "no address of the form"),

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import signal
+import sys
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,6 +93,33 @@ async def test_cancel_requested_and_stopped_are_told_apart(
             assert (await anext(changes)).state is State.RUNNING
         async with client.start_tool("b"):
             assert len(taken(changes)) == 2  # nobody watches any more
+
+
+async def test_watching_ends_with_the_client_once_all_was_told() -> None:
+    told: list[tuple[str | None, str]] = []
+
+    async def watch(changes: Subscription[CallStatus]) -> None:
+        told.extend([(status.target, status.state.name) async for status in changes])
+
+    with trio.fail_after(5), contextlib.ExitStack() as watching:
+        async with trio.open_nursery() as nursery:
+            async with scripted(silent) as (client, _):
+                waits = watching.enter_context(client.watch_calls())
+                late = watching.enter_context(client.watch_calls())
+                nursery.start_soon(watch, waits)
+                nursery.start_soon(watch, waits)  # all who wait are told
+                async with client.start_tool("a") as call:
+                    await trio.testing.wait_all_tasks_blocked()
+                    call.cancel()
+                async with client.start_tool("b"):
+                    pass
+        assert sorted(told) == [
+            *(("a", state) for state in ("CANCELLED", "CANCELLING", "RUNNING")),
+            *(("b", state) for state in ("CANCELLED", "CANCELLING", "RUNNING")),
+        ]
+        assert len([status async for status in late]) == 6
+        with client.watch_calls() as changes:
+            assert [status async for status in changes] == []
 
 
 async def test_each_way_to_end_is_told_once(autojump_clock: trio.testing.MockClock) -> None:
@@ -229,3 +261,38 @@ async def test_abort_of_a_launched_server(restart: Restart | None) -> None:
     assert client.restarts == 0
     assert client.exit_status == -signal.SIGKILL
     assert children() == []
+
+
+# The page's example -------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[1] / "docs" / "clients.md"
+
+
+def blocks_of_the_page() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("wire", ["stdio", "http"])
+async def test_the_pages_handle_on_a_call_does_the_same_on_every_wire(
+    wire: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *others = blocks_of_the_page()
+    (watching,) = [block for block in others if "async def watch()" in block]
+    page: dict[str, Any] = {"__name__": "page"}
+    exec(first.partition("async def main()")[0], page)
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            if wire == "http":
+                port = await nursery.start(partial(page["server"].serve_http, port=0))
+                page["server"] = f"http://127.0.0.1:{port}/mcp"
+            else:
+                program = first.partition("async def main()")[0] + "trio.run(server.serve_stdio)"
+                page["server"] = [sys.executable, "-c", program]
+            exec(watching.replace("trio.run(watch)", ""), page)
+            await page["watch"]()
+            nursery.cancel_scope.cancel()
+    *updates, requested, told = capsys.readouterr().out.splitlines()
+    assert updates == ["1 of 600", "2 of 600"]
+    assert requested == "CANCELLING by CALLER"
+    assert told.startswith("CANCELLED - client #")
+    assert "wait: cancelled by caller ('seen enough')" in told

@@ -30,6 +30,7 @@ from trio_mcp import (
     MissingCapability,
     NoSuchResource,
     Overloaded,
+    ProtocolError,
     Server,
     ServerError,
     ShuttingDown,
@@ -345,3 +346,20 @@ async def test_one_failure_is_one_exception_on_every_public_path(
         with pytest.raises(kinds[end]) as raised:
             await every_call(client, how)
         assert type(raised.value) is kinds[end]
+
+
+@pytest.mark.parametrize("code", [-32600, -32601, -32602, -32603, -32020, -32021, -32022, -31001])
+async def test_what_a_handler_may_have_said_is_not_known_to_be_refused(code: int) -> None:
+    """A server gives each of these before it runs anything, and from the middle of a tool."""
+    server = Server("s", version="1")
+
+    @server.tool
+    async def fail() -> None:
+        raise ProtocolError(code, "no")
+
+    async with connect(server) as client:
+        with pytest.raises(ServerError) as caught:
+            await client.call_tool("fail")
+    assert caught.value.code == code
+    assert caught.value.refused is False
+    assert safe_to_repeat(caught.value) is False

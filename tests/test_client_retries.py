@@ -14,11 +14,13 @@ from tests.peers.raw import until
 from tests.peers.scripted import DISCOVERED, Error, scripted
 from tests.peers.scripted import Script as ScriptedServer
 from tests.test_client_input import OneSpan
-from tests.test_http_client import Post
+from tests.test_http_client import Post, drop
 from tests.test_http_client import scripted as scripted_http
+from tests.test_http_client import serving as serving_http
 from tests.test_restart import world
 
 from trio_mcp import (
+    AuthorizationRequired,
     CallCancelled,
     CallTimeout,
     Client,
@@ -650,6 +652,53 @@ async def test_a_server_that_is_not_there_yet_is_tried_again() -> None:
         assert (first.started_at, first.attempt, second.attempt) == (None, 1, 2)
 
 
+@pytest.mark.parametrize("loss", ["429 Too Many Requests", "503 Service Unavailable", "reset"])
+async def test_the_discovery_of_connect_is_made_again(loss: str) -> None:
+    async def answer(post: Post) -> None:
+        if len(server.posts) > 2:
+            await post.answer(post.result(DISCOVERED))
+        elif loss == "reset":
+            drop(post.stream)
+            raise trio.BrokenResourceError
+        else:
+            await post.answer(b"", loss, more="Retry-After: 0\r\n")
+
+    async with serving_http(answer, discover=False) as server:
+        async with connect(server.address, retry=QUICK) as client:
+            attempts = [(it.method, it.attempt) for it in client.journal]
+            assert attempts == [("server/discover", attempt) for attempt in (1, 2, 3)]
+        server.posts.clear()
+        with pytest.raises((Overloaded, ConnectionLost)) as once:
+            async with connect(server.address):
+                pass
+        assert not hasattr(once.value, "__notes__")
+        assert len(server.posts) == 1
+
+
+async def test_discovery_is_made_again_within_the_time_to_connect(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    autojump_clock.autojump_threshold = 0.02
+    patient = Retry(attempts=100, timeout=1000, wait_initial=2, wait_exp_base=1, wait_jitter=0)
+    with pytest.raises(ConnectionLost, match="Connection refused") as lost:
+        async with connect("http://127.0.0.1:1/mcp", retry=patient, limits=Limits(connect=9)):
+            pass
+    assert not lost.value.sent
+    assert lost.value.__notes__ == ["This was attempt 5"]
+    assert trio.current_time() == pytest.approx(8, abs=0.9)
+
+
+async def test_discovery_that_was_refused_for_good_is_not_made_again() -> None:
+    async def answer(post: Post) -> None:
+        await post.answer(b"", "401 Unauthorized")
+
+    async with serving_http(answer, discover=False) as server:
+        with pytest.raises(AuthorizationRequired):
+            async with connect(server.address, retry=QUICK):
+                pass
+        assert len(server.posts) == 1
+
+
 async def test_a_pause_over_http_is_in_flight_and_ends_with_the_client() -> None:
 
     async def answer(post: Post) -> None:
@@ -708,9 +757,10 @@ async def test_a_handler_reads_the_idempotency_key() -> None:
 
     async with connect(server) as client:
         assert (await client.call_tool("pay", idempotency_key="k-1")).text == "k-1"
-        for key in ("", 7):
-            with pytest.raises(ValueError, match="idempotency_key"):
-                await client.call_tool("pay", idempotency_key=key)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="idempotency_key"):
+            await client.call_tool("pay", idempotency_key="")
+        with pytest.raises(TypeError, match="idempotency_key is a text, not 7"):
+            await client.call_tool("pay", idempotency_key=7)  # type: ignore[arg-type]
 
 
 # The policy ---------------------------------------------------------------------------------------
@@ -720,8 +770,6 @@ async def test_a_handler_reads_the_idempotency_key() -> None:
     "options",
     [
         {"attempts": 0},
-        {"attempts": 2.5},
-        {"attempts": True},
         {"wait_initial": -1},
         {"wait_max": float("inf")},
         {"timeout": float("nan")},
@@ -731,6 +779,21 @@ async def test_a_handler_reads_the_idempotency_key() -> None:
 )
 def test_policies_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
+        Retry(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"attempts": 2.5}, r"Retry.attempts is a whole number, not 2\.5"),
+        ({"attempts": True}, "Retry.attempts is a whole number, not True"),
+        ({"attempts": "x"}, "Retry.attempts is a whole number, not 'x'"),
+        ({"timeout": "x"}, "Retry.timeout is a number, not 'x'"),
+        ({"wait_exp_base": None}, "Retry.wait_exp_base is a number, not None"),
+    ],
+)
+def test_policies_of_wrong_types(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=f"^{words}$"):
         Retry(**options)
 
 

@@ -285,7 +285,7 @@ async def test_cancelling_a_list_asks_no_further(autojump_clock: trio.testing.Mo
                 await group.tools()
             assert scope.cancelled_caught
             await until(lambda: servers.sent("notifications/cancelled") == 5)
-            assert group.calls == ()
+            assert group.calls() == ()
 
 
 # Beginning ----------------------------------------------------------------------------------------
@@ -312,7 +312,9 @@ async def test_a_group_begins_with_those_that_answer_and_shows_the_others() -> N
         assert isinstance(errors["refused"], ConnectionLost)
         assert errors["dead"].__notes__[-1] == "This is about 'dead' of the group"
         assert text_of(await group.call_tool("good.echo", {"text": "x"})) == "x"
-        with pytest.raises(ConnectionLost, match="'dead' of the group is failed") as lost:
+        with pytest.raises(
+            ConnectionLost, match="the member 'dead' of the group has failed: "
+        ) as lost:
             await group.call_tool("dead.echo")
         assert lost.value.__cause__ is errors["dead"]
         assert not lost.value.sent
@@ -420,7 +422,9 @@ async def test_who_is_slow_joins_later(autojump_clock: trio.testing.MockClock) -
         async with ClientGroup(members, wait=2) as group:
             assert trio.current_time() == began + 2
             assert states(group) == {"slow": "connecting", "good": "connected"}
-            with pytest.raises(ConnectionLost, match="'slow' of the group is connecting"):
+            with pytest.raises(
+                ConnectionLost, match="'slow' of the group is still being connected"
+            ):
                 group["slow"]
             assert [*(await group.tools()).failures] == ["slow"]
             result = {
@@ -531,7 +535,7 @@ async def test_one_that_floods_dies_or_never_answers_touches_no_other() -> None:
                         said = await group.call_tool(f"{name}.echo", {"text": str(number)})
                         assert text_of(said) == str(number)
             assert ends.keys() <= {"dies"}
-            assert {call.server for call in group.calls} - {"dies"} == {"floods", "swallows"}
+            assert {call.server for call in group.calls()} - {"dies"} == {"floods", "swallows"}
             await until(lambda: "dies" in ends)
             assert states(group)["dies"] == "lost"
             error = group.members["dies"].error
@@ -609,7 +613,7 @@ async def test_cancel_all_reaches_every_server_with_the_reason() -> None:
             for name in ("a", "a", "b"):
                 nursery.start_soon(sleep, name)
             await until(lambda: fixture["a"].live == 2 and fixture["b"].live == 1)
-            in_flight = group.calls
+            in_flight = group.calls()
             assert [(it.server, it.method, it.target, it.state) for it in in_flight] == [
                 ("a", "tools/call", "sleep", State.RUNNING),
                 ("a", "tools/call", "sleep", State.RUNNING),
@@ -623,7 +627,7 @@ async def test_cancel_all_reaches_every_server_with_the_reason() -> None:
             ]
             assert group.cancel_all("again") == ()
         assert sorted(stopped) == ["a", "a", "b"]
-        await until(lambda: group.calls == ())  # once the servers have been told
+        await until(lambda: group.calls() == ())  # once the servers have been told
         for name in ("a", "b"):
             for journal in (group[name].journal, fixture[name].server.journal):
                 await until(lambda: any(it.target == "sleep" for it in journal))  # noqa: B023
@@ -651,12 +655,12 @@ async def test_cancel_all_reaches_calls_that_pause_between_two_attempts(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stopped, group, "a.x")
             await trio.testing.wait_all_tasks_blocked()
-            [paused] = group.calls
+            [paused] = group.calls()
             assert (paused.server, paused.target, paused.sent) == ("a", "x", False)
             assert paused.state is State.RUNNING
             [cancelled] = group.cancel_all("stop")
             assert (cancelled.server, cancelled.target) == ("a", "x")
-        assert group.calls == ()
+        assert group.calls() == ()
         assert trio.current_time() < 4
 
 
@@ -665,11 +669,50 @@ async def _stopped(group: ClientGroup, name: str) -> None:
         await group.call_tool(name)
 
 
+async def test_who_watches_a_group_sees_the_calls_of_all_members_until_it_closes() -> None:
+    told: list[tuple[str, str | None, str]] = []
+    causes: set[str | None] = set()
+
+    async def watch() -> None:
+        with group.watch_calls() as changes:
+            watching.set()
+            async for call in changes:
+                assert call.age >= 0
+                assert call.key == call.first_key
+                told.append((call.server, call.target, call.state.name))
+                causes.add(call.cause.reason if call.cause is not None else None)
+
+    watching = trio.Event()
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            async with ClientGroup({"a": Fixtures().server}) as group:
+                nursery.start_soon(watch)
+                await watching.wait()
+                await group.add("b", Fixtures().server)  # who comes later is heard, too
+                for name in ("a", "b"):
+                    await group.call_tool(f"{name}.echo", {"text": "x"})
+                async with group.start_tool("b.sleep", {"s": 60}) as call:
+                    (running,) = group.calls()
+                    group.cancel_all("stop")
+                    await call.ended()
+                assert not group["a"].journal._watchers
+        with group.watch_calls() as changes:
+            assert [call async for call in changes] == []
+    assert told == [
+        *(("a", "echo", state) for state in ("RUNNING", "COMPLETED")),
+        *(("b", "echo", state) for state in ("RUNNING", "COMPLETED")),
+        *(("b", "sleep", state) for state in ("RUNNING", "CANCELLING", "CANCELLED")),
+    ]
+    assert causes == {None, "stop"}
+    assert running.attempt == 1
+    assert not group._watchers
+
+
 async def test_cancel_all_leaves_subscriptions_alone() -> None:
     server = shelf("books")
     async with ClientGroup({"shop": server}) as group:
         async with group["shop"].listen(tools=True) as changes:
-            assert group.calls == ()
+            assert group.calls() == ()
             assert group.cancel_all("stop") == ()
             server.remove_tool("look")
             assert (await anext(changes)).kind == "tools"

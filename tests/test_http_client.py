@@ -480,6 +480,15 @@ async def test_an_address_that_is_none_is_named(address: str) -> None:
             pass
 
 
+@pytest.mark.parametrize("scheme", ["http", "https", "ws", "wss"])
+@pytest.mark.parametrize("port", [0, 65536, 99999])
+async def test_a_port_that_there_is_not_is_refused(scheme: str, port: int) -> None:
+    """Sockets take it modulo 65536, and reach somebody else."""
+    with pytest.raises(ValueError, match=r"[Pp]ort"):
+        async with connect(f"{scheme}://127.0.0.1:{port}/mcp"):
+            pass
+
+
 async def test_a_string_that_is_no_address_is_told_apart_from_a_command() -> None:
     with pytest.raises(TypeError, match=r"\['python', 'server.py'\]"):
         async with connect("python server.py"):
@@ -1220,7 +1229,8 @@ def test_the_http_library_is_imported_only_for_an_address() -> None:
 async def test_no_connection_is_told_in_the_words_of_the_system() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    with pytest.raises(ConnectionLost, match=r"Connection refused$") as refused:
+    words = f"^cannot connect to 127.0.0.1:{port}: Connection refused$"
+    with pytest.raises(ConnectionLost, match=words) as refused:
         async with connect(f"http://127.0.0.1:{port}/mcp"):
             pass
     assert refused.value.sent is False

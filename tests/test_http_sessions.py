@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -16,11 +17,13 @@ from tests.peers.sessions import INITIALIZED, HttpRequest, HttpSession, http_ses
 from trio_mcp import (
     AuthorizationRequired,
     CallTimeout,
+    ClientGroup,
     ConnectionLost,
     Elicitation,
     ElicitResult,
     IncompatibleServer,
     Limits,
+    MemberState,
     Overloaded,
     ProtocolViolation,
     ServerError,
@@ -172,6 +175,70 @@ async def test_a_session_that_the_server_has_ended_is_a_lost_connection() -> Non
             with pytest.raises(ConnectionLost) as never:
                 await client.call_tool("x")
             assert not never.value.sent
+        assert "DELETE" not in server.verbs()
+
+
+UNKNOWN = '{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"%s"}}'
+SAID = "Bad Request: No valid session ID provided"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "over"),
+    [
+        ("400 Bad Request", UNKNOWN % ("null", -32000, SAID), True),
+        ("400 Bad Request", UNKNOWN % ("%d", -32001, "Session not found"), True),
+        ("404 Not Found", UNKNOWN % ("null", -32001, "Session not found"), True),
+        ("400 Bad Request", SAID, True),
+        ("400 Bad Request", UNKNOWN % ("%d", -32000, "Server not initialized"), False),
+        ("400 Bad Request", UNKNOWN % ("%d", -32602, "no such session of chess"), False),
+        ("500 Oops", UNKNOWN % ("%d", -32000, SAID), False),
+        ("200 OK", UNKNOWN % ("%d", -32000, SAID), False),
+    ],
+)
+async def test_whether_a_refusal_ends_the_session(status: str, body: str, over: bool) -> None:
+    """The most used servers say with a 400 that they do not know a session, not with a 404."""
+
+    async def script(request: HttpRequest) -> bool:
+        if request.body.get("params", {}).get("name") != "refused":
+            return False
+        said = body % request.body["id"] if "%d" in body else body
+        await request.answer(said.encode(), status)
+        return True
+
+    async with http_session(script, tools) as server:
+        async with ClientGroup({"old": server.address}) as group:
+            client = group["old"]
+            with pytest.raises(ConnectionLost if over else ServerError) as caught:
+                await client.call_tool("refused")
+            if over:
+                assert f"ended the session (HTTP {status[:3]}); connect again" in str(caught.value)
+                assert group.members["old"].state is MemberState.LOST
+                with pytest.raises(ConnectionLost, match="ended the session") as never:
+                    await client.call_tool("x")
+                assert not never.value.sent
+            else:
+                assert group.members["old"].state is MemberState.CONNECTED
+                assert (await client.call_tool("x")).text == "done"
+        assert ("DELETE" in server.verbs()) is not over
+
+
+async def test_a_400_to_what_is_no_call_may_end_the_session_too() -> None:
+    stream = Stream()
+    over = False
+
+    async def script(request: HttpRequest) -> bool:
+        if not over:
+            return await stream(request)
+        await request.answer((UNKNOWN % ("null", -32000, SAID)).encode(), "400 Bad Request")
+        return True
+
+    async with http_session(script, listing) as server:
+        async with connect(server.address, limits=Limits(session_pause=0.01)) as client:
+            async with client.listen(tools=True) as changes:
+                over = True
+                await stream.streams[0].end_events()
+                with pytest.raises(ConnectionLost, match="ended the session"):
+                    await anext(changes)
         assert "DELETE" not in server.verbs()
 
 
@@ -591,9 +658,60 @@ async def test_a_stream_that_ends_is_asked_for_again_and_then_listeners_are_told
                 assert stream.streams[1].headers["last-event-id"] == "5"
                 stream.refuse = True
                 await stream.streams[1].end_events()
-                with pytest.raises(ConnectionLost, match="tells of changes"):
+                with pytest.raises(ConnectionLost, match="not there any more: HTTP 405"):
                     await anext(changes)
             assert (await client.call_tool("x")).text == "done"
+
+
+async def test_a_stream_that_only_ends_is_told_as_such() -> None:
+    async def script(request: HttpRequest) -> bool:
+        if request.verb != "GET":
+            return False
+        await request.begin_events()
+        await begun.wait()
+        await request.end_events()
+        return True
+
+    begun = trio.Event()
+    limits = Limits(session_streams=2, session_pause=0.01)
+    async with http_session(script, listing) as server:
+        async with connect(server.address, limits=limits) as client:
+            async with client.listen(tools=True) as changes:
+                begun.set()
+                with pytest.raises(ConnectionLost, match=r"has ended the stream .* 2 times"):
+                    await anext(changes)
+
+
+async def test_a_server_that_is_not_there_any_more_is_told_as_such() -> None:
+    stream = Stream()
+    limits = Limits(session_streams=3, session_pause=0.01)
+    async with http_session(stream, listing) as server:
+        async with connect(server.address, limits=limits) as client:
+            async with client.listen(tools=True) as changes:
+                connection: Any = client._connection
+                connection._url = connection._url.copy_with(port=1)  # where nobody listens
+                await stream.streams[0].end_events()
+                words = "not there any more: cannot connect to 127.0.0.1:1: Connection refused"
+                with pytest.raises(ConnectionLost, match=words):
+                    await anext(changes)
+
+
+async def test_how_long_to_wait_is_the_business_of_servers_that_are_there() -> None:
+    """The pause that a server wanted before it died does not hold up who waits for changes."""
+    stream = Stream()
+    limits = Limits(session_streams=3, session_pause=0.01)
+    async with http_session(stream, listing) as server:
+        async with connect(server.address, limits=limits) as client:
+            async with client.listen(tools=True) as changes:
+                connection: Any = client._connection
+                connection._url = connection._url.copy_with(port=1)
+                pause = Mock(side_effect=connection._pause)
+                connection._pause = pause
+                await stream.streams[0].event(b"", before=b"retry: 200\n")
+                await stream.streams[0].end_events()
+                with pytest.raises(ConnectionLost, match="not there any more"):
+                    await anext(changes)
+                assert pause.call_count == 1  # after the one that had been there
 
 
 async def test_an_answer_on_the_wrong_stream_is_taken() -> None:

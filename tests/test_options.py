@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from trio.testing import memory_stream_pair
 
 from trio_mcp import (
     CacheHint,
+    ClientGroup,
     Context,
     Elicit,
     Limits,
@@ -276,6 +278,49 @@ WRONG_CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda client: start_prompt(client, "p", [1]).__aenter__(),  # type: ignore[arg-type]
         "arguments are a mapping",
     ),
+    "trace": (lambda client: client.call_tool("w", trace=3), "trace is a TraceContext, .* not 3"),
+    "trace of a read": (lambda client: client.read_resource("a://b", trace="x"), "trace is a"),
+    "trace of a prompt": (lambda client: client.get_prompt("p", trace="x"), "trace is a"),
+    "trace of a completion": (
+        lambda client: client.complete(prompt="p", argument="a", value="", trace=3),
+        "trace is a",
+    ),
+    "idempotency_key": (
+        lambda client: client.call_tool("w", idempotency_key=3),
+        "idempotency_key is a text, not 3",
+    ),
+    "listen to yes": (
+        lambda client: client.listen(tools="yes").__aenter__(),
+        "tools is True or False, not 'yes'",
+    ),
+    "listen to numbers": (
+        lambda client: client.listen(resources=[3]).__aenter__(),
+        "the URI of a resource is a text, not 3",
+    ),
+    "keys": (
+        lambda client: client.call_tool("w", {3: "x"}),
+        "keys of arguments are texts, as in JSON; 3 is none",
+    ),
+    "inner keys": (
+        lambda client: client.call_tool("w", {"a": [{None: "x"}]}),
+        r"keys in a\[0\] are texts, as in JSON; None is none",
+    ),
+    "bytes": (
+        lambda client: client.call_tool("w", {"a": b"x"}),
+        "the argument a is a bytes, which JSON does not have: send a text, in base64",
+    ),
+    "a set": (
+        lambda client: client.call_tool("w", {"a": {"b": (1, {2})}}),
+        r"the argument a.b\[1\] is a set, which JSON does not have: send a list",
+    ),
+    "bytes of a prompt": (
+        lambda client: client.get_prompt("p", {"a": bytearray()}),
+        "the argument a is a bytearray",
+    ),
+    "bytes of a completion": (
+        lambda client: client.complete(prompt="p", argument="a", value="", arguments={"b": b""}),
+        "the argument b is a bytes",
+    ),
     "listen": (
         lambda client: client.listen(tools=True, timeout="5").__aenter__(),
         "timeout is a number of seconds, not '5'",
@@ -312,12 +357,75 @@ async def test_calls_with_wrong_types_are_refused_before_anything_is_sent(
         ({"timeout": True}, "timeout is a number of seconds, not True"),
         ({"max_timeout": "x"}, "max_timeout is a number of seconds, not 'x'"),
         ({"retry": 3}, r"retry= takes a Retry, such as Retry\(attempts=3\), not 3"),
+        ({"name": 3}, "name is a text, not 3"),
+        ({"version": 2}, "version is a text, not 2"),
+        ({"tracing": 3}, "tracing is a Tracing, .* not 3"),
+        ({"cwd": 3}, "cwd is the path of a directory, not 3"),
+        ({"env": {"A": 1}}, "variables in env are texts by their names; 1 is none"),
         ({"env": ["A=b"]}, r"variables in env are a mapping of names to values, not \['A=b'\]"),
     ],
 )
 def test_what_a_client_is_made_of(options: dict[str, Any], words: str) -> None:
     with pytest.raises(TypeError, match=f"^{words}"):
         connect(["server"], **options)
+
+
+@pytest.mark.parametrize("address", ["http://a/mcp", "ws://a/mcp"])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"headers": {"a": 1}}, "headers are texts by their names; 1 is none"),
+        ({"headers": {1: "a"}}, "headers are texts by their names; 1 is none"),
+        ({"ssl_context": 3}, "ssl_context is an ssl.SSLContext, not 3"),
+    ],
+)
+def test_what_an_address_is_connected_to_with(
+    address: str, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(TypeError, match=f"^{words}"):
+        connect(address, **options)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["ftp://x", "127.0.0.1:1/mcp", "localhost:80", "[::1]:80/", " http://a/mcp", "http:/a/mcp"],
+)
+def test_what_looks_like_an_address_and_is_none(address: str) -> None:
+    with pytest.raises(ValueError, match="is no address that connect knows"):
+        connect(address)
+
+
+@pytest.mark.parametrize("target", ["npx server", "server.py", "npx remote http://a/", 3, None, []])
+def test_what_is_no_target_is_refused_before_anything_is_entered(target: Any) -> None:
+    with pytest.raises(TypeError, match="connect takes a command as a list"):
+        connect(target)
+    with pytest.raises(TypeError, match="connect takes a command as a list"):
+        ClientGroup({"a": target})
+
+
+async def test_the_reason_of_a_cancellation_is_a_text() -> None:
+    async with connect(_server()) as client, client.start_tool("x") as call:
+        with pytest.raises(TypeError, match="the reason of a cancellation is a text, not 3"):
+            call.cancel(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="the reason of a cancellation is a text, not 3"):
+        ClientGroup().cancel_all(3)  # type: ignore[arg-type]
+
+
+async def test_arguments_that_json_has_go_out_as_they_are() -> None:
+    server = _server()
+
+    @server.tool
+    async def tell(value: Any) -> str:
+        return repr(value)
+
+    value = {"a": (1, [None, {"b": True}]), "c": 0.5}
+    async with connect(server) as client:
+        told = await client.call_tool("tell", MappingProxyType({"value": value}))
+        assert told.text == "{'a': [1, [None, {'b': True}]], 'c': 0.5}"
+        circle: list[Any] = []
+        circle.append(circle)
+        with pytest.raises(ValueError, match="nested too deeply"):
+            await client.call_tool("tell", {"value": circle})
 
 
 @pytest.mark.parametrize("option", [{"env": {"A": "b"}}, {"cwd": "/"}, {"env": {}}])

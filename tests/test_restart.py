@@ -274,8 +274,21 @@ async def test_a_websocket_is_connected_to_again() -> None:
 async def test_only_what_can_be_opened_again_is_restarted() -> None:
     ours, _ = trio.testing.memory_stream_pair()
     for target in ("http://127.0.0.1:9/mcp", Server("s", version="1"), ours):
-        with pytest.raises(TypeError, match="restart="):
+        with pytest.raises(ValueError, match="restart="):
             connect(target, restart=Restart())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"attempts": "x"}, "Restart.attempts is a whole number, not 'x'"),
+        ({"attempts": 1.5}, r"Restart.attempts is a whole number, not 1\.5"),
+        ({"backoff": "x"}, "Restart.backoff is a number, not 'x'"),
+    ],
+)
+def test_restarts_of_wrong_types(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=f"^{words}$"):
+        Restart(**options)
 
 
 # In memory ----------------------------------------------------------------------------------------

@@ -415,6 +415,63 @@ async def test_a_question_that_the_server_cancels_stops_and_is_not_answered() ->
     assert [answer["id"] for answer in script.answers()] == [2, 1]
 
 
+@pytest.mark.parametrize("how", ["scope", "timeout"])
+async def test_a_question_ends_with_the_one_call_that_it_can_belong_to(how: str) -> None:
+    waiting = Waiting()
+    async with in_session(silent("tools/call"), on_elicit=waiting) as (client, script):
+
+        async def call() -> None:
+            with scope, contextlib.suppress(CallTimeout):
+                await client.call_tool("x", max_timeout=0.1 if how == "timeout" else None)
+
+        scope = trio.CancelScope()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await script.until(lambda: script.sent("tools/call"))
+            await script.ask(1, "elicitation/create", message="x", requestedSchema=FORM)
+            await script.until(lambda: waiting.began)
+            if how == "scope":
+                assert waiting.stopped == 0
+                scope.cancel()
+        await script.until(lambda: waiting.stopped)
+        await script.until(script.answers)
+        assert script.sent("notifications/cancelled")
+        (answer,) = script.answers()  # it may have been another's: the server is not left to wait
+        assert answer["id"] == 1
+        assert "was cancelled" in answer["error"]["message"]
+
+
+async def test_a_question_that_may_belong_to_several_calls_ends_with_none() -> None:
+    waiting = Waiting()
+    async with in_session(silent("tools/call"), on_elicit=waiting) as (client, script):
+        async with client.start_tool("x"), client.start_tool("y") as call:
+            await script.until(lambda: len(script.sent("tools/call")) == 2)
+            await script.ask(1, "elicitation/create", message="x", requestedSchema=FORM)
+            await script.until(lambda: waiting.began)
+            call.cancel()
+            await call.ended()
+            await script.ask(2, "ping")
+            await script.until(script.answers)
+        assert waiting.stopped == 0
+        assert [answer["id"] for answer in script.answers()] == [2]
+
+
+async def test_a_question_that_the_server_cancels_after_the_call_is_no_news() -> None:
+    waiting = Waiting()
+    async with in_session(silent("tools/call"), on_elicit=waiting) as (client, script):
+        async with client.start_tool("x") as call:
+            await script.until(lambda: script.sent("tools/call"))
+            await script.ask(1, "elicitation/create", message="x", requestedSchema=FORM)
+            await script.until(lambda: waiting.began)
+            await script.tell("notifications/cancelled", requestId=1)
+            await script.until(lambda: waiting.stopped)
+            call.cancel()
+            await call.ended()
+        await script.ask(2, "ping")
+        await script.until(script.answers)
+        assert [answer["id"] for answer in script.answers()] == [2]
+
+
 async def test_questions_stop_when_the_connection_ends() -> None:
     waiting = Waiting()
     async with in_session(tools, on_elicit=waiting) as (_, script):

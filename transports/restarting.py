@@ -33,6 +33,7 @@ from ..runtime.errors import ConnectionLost, TrioMcpError
 from ..runtime.journal import Journal, printable
 from ..runtime.lifecycle import CancelSource
 from ..runtime.limits import Limits
+from ..runtime.numbers import check_number, check_whole
 from .calling import ClientConnection, OnLog, SessionConnection, encode_call
 from .process import ServerProcess
 from .sessions import Session
@@ -42,7 +43,12 @@ __all__ = ["Attempts", "Carried", "Restart", "RestartingConnection"]
 logger = logging.getLogger("trio_mcp.connection")
 
 
+def _whole(_: Any, attribute: attrs.Attribute[Any], value: int) -> None:
+    check_whole(f"Restart.{attribute.name}", value)
+
+
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
+    check_number(f"Restart.{attribute.name}", value)
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"Restart.{attribute.name} must be a finite number above 0, not {value!r}")
 
@@ -59,7 +65,7 @@ class Restart:
     :param max_backoff: longest pause.
     """
 
-    attempts: int = attrs.field(default=5, validator=[attrs.validators.instance_of(int), _positive])
+    attempts: int = attrs.field(default=5, validator=[_whole, _positive])
     within: float = attrs.field(default=60.0, validator=_positive)
     backoff: float = attrs.field(default=0.1, validator=_positive)
     max_backoff: float = attrs.field(default=10.0, validator=_positive)

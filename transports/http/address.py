@@ -7,7 +7,7 @@ from typing import Final
 
 import httpx2
 
-from ..hosts import check_host
+from ..hosts import check_host, check_port
 
 __all__ = ["checked_headers", "url_of"]
 
@@ -24,6 +24,7 @@ def url_of(address: str) -> httpx2.URL:
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError(f"{address!r} is no address of the form http://host:port/path")
     check_host(url.host)
+    check_port(url.port)
     return url.copy_with(fragment=None)
 
 

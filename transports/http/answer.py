@@ -18,6 +18,7 @@ from ...runtime.jsonrpc import RequestId, Response, parse
 __all__ = [
     "challenge_of",
     "is_answer_to",
+    "knows_no_session",
     "media_type_of",
     "read_body",
     "refusal",
@@ -25,6 +26,9 @@ __all__ = [
 ]
 
 _SHOWN: Final = 200
+
+_NO_SESSION: Final = (-32000, -32001)
+"""Codes that the official SDKs use where they do not know a session."""
 
 _LONGEST_PAUSE: Final = 1e9
 _LONGEST_DATE: Final = 64
@@ -72,6 +76,24 @@ def _no_answer(status: int, body: bytes, why: str) -> ConnectionLost | ProtocolV
         f"the answer is no JSON-RPC response to the request: {why} ({refusal(status, body)})",
         status=status,
     )
+
+
+def knows_no_session(status: int, body: bytes) -> bool:
+    """Whether the answer to a request with a session's id says that there is no such session: 404,
+    as the specification wants it, or 400 with words to that effect, as many servers give it. Other
+    codes of JSON-RPC are about the request itself.
+    """
+    if status != 400:
+        return status == 404
+    try:
+        message = parse(body, _SHOWN)
+    except ProtocolError:
+        return b"session id" in body[:_SHOWN].lower()
+    error = message.error if isinstance(message, Response) else None
+    if error is None or error.get("code") not in _NO_SESSION:
+        return False
+    told = error.get("message")
+    return isinstance(told, str) and "session" in told[:_SHOWN].lower()
 
 
 def challenge_of(status: int, www_authenticate: str | None) -> str | None:

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
+import httpcore2
 import httpx2
 import msgspec
 import trio
@@ -46,6 +47,7 @@ from ..calling import (
     read_progress,
     subscription_of,
 )
+from ..failures import cannot_connect, describe_failure
 from ..process import ServerProcess
 from ..sessions import Session
 from .address import checked_headers, url_of
@@ -58,7 +60,6 @@ from .answer import (
     retry_after_of,
 )
 from .events import EventReader, EventTooLong
-from .failures import describe_failure
 from .metadata import NAMED, encode_value
 from .parameters import MirroredTools
 from .pool import http_client
@@ -308,11 +309,17 @@ class HttpClientConnection(Unasked):
                 if refused is not None:
                     call.answered(refused)
         except httpx2.HTTPError as error:
-            call.lost(ConnectionLost(describe_failure(error), sent=call.sent))
+            call.lost(ConnectionLost(self._describe(error), sent=call.sent))
         except Exception as error:
             # Whatever it is, it is this call's alone: the others have tasks in the same nursery.
             logger.exception("%s: %s failed", self.label, printable(call.name))
             call.lost(ConnectionLost(f"the request failed: {error!r}", sent=call.sent))
+
+    def _describe(self, error: httpx2.HTTPError) -> str:
+        if not isinstance(error.__cause__, (httpcore2.ConnectError, httpcore2.ConnectTimeout)):
+            return describe_failure(error)
+        port = self._url.port or (443 if self._url.scheme == "https" else 80)
+        return cannot_connect(self._url.host, port, error)
 
     async def _send(self, post: Post) -> Response | None:
         """Post the request and read its answer. Returns a HeaderMismatch instead of delivering it:
@@ -354,12 +361,18 @@ class HttpClientConnection(Unasked):
                         self._refuse_body(post, status, bytes(body))
         if call.state is not State.RUNNING:
             return None
+        if self._ends_session(status, bytes(body)):
+            return None
         return self._take(
             call,
             response,
             read_body(status, media_type, bytes(body), call.id, limits.id_length),
             refusal(status, bytes(body)),
         )
+
+    def _ends_session(self, status: int, body: bytes) -> bool:
+        """Nothing here: there is none."""
+        return False
 
     def _take(
         self,

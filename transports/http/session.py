@@ -6,7 +6,7 @@ is cancelled by a post, and its stream is closed when that has been taken. A str
 may be asked for again, by the id of its last event. One more stream, asked for with GET, carries
 what belongs to no call; not every server has it. Many that have it drop what they want to tell or
 ask while it is not there yet, so no call goes out before. The session ends with a DELETE of ours or
-with a 404 of the server's; then nothing more can be said in it.
+with a 404 of the server's, or a 400 that means the same; then nothing more can be said in it.
 
 What is no call has a pool of connections of its own: calls that fill theirs may be waiting for just
 that, the answer to a question or their cancellation.
@@ -32,11 +32,11 @@ from ...runtime.journal import Journal
 from ...runtime.jsonrpc import Request, Response, encode_notification, parse
 from ...runtime.lifecycle import CancelSource, State
 from ...runtime.limits import Limits
+from ..failures import describe_failure
 from ..sessions import Session
-from .answer import media_type_of
+from .answer import knows_no_session, media_type_of
 from .client import HttpClientConnection
 from .events import EventReader, EventTooLong
-from .failures import describe_failure
 from .pool import http_client
 from .posts import Post
 
@@ -74,6 +74,7 @@ class HttpSessionConnection(HttpClientConnection):
         self._aside = http_client(self._url, aside, ssl_context, self._on_surplus)
         self._session_id: str | None = None
         self._over: str | None = None
+        self._deaf = ""  # why the stream of no call was not there when it was last asked for
         self._by_id: dict[int, Post] = {}
         self._saying = 0
         self._answering = 0  # of them, answers
@@ -136,10 +137,16 @@ class HttpSessionConnection(HttpClientConnection):
         super().abort()
         self._grace.cancel("aborted")
 
-    def _end_session(self) -> None:
-        """The server does not know the session any more."""
+    def _ends_session(self, status: int, body: bytes) -> bool:
+        """Whether the server says that it does not know the session any more: then it is over."""
+        if self._session_id is None or not knows_no_session(status, body):
+            return False
+        self._end_session(status)
+        return True
+
+    def _end_session(self, status: int) -> None:
         if self._over is None:
-            self._over = "the server has ended the session (HTTP 404); connect again"
+            self._over = f"the server has ended the session (HTTP {status}); connect again"
             for post in [*self._calls.values()]:
                 post.call.lost(ConnectionLost(self._over, sent=post.call.sent))
                 post.scope.cancel("the session is over")
@@ -272,25 +279,26 @@ class HttpSessionConnection(HttpClientConnection):
             )
             response = await self._aside.send(request, stream=True)
             try:
-                await self._drain(response)
+                body = await self._drain(response)
             finally:
                 await response.aclose()
         except httpx2.HTTPError as error:
             logger.info("%s: a message did not go out: %s", self.label, describe_failure(error))
         else:
-            if response.status_code == 404 and self._session_id is not None:
-                self._end_session()
-            elif response.status_code >= 300:
+            ended = self._ends_session(response.status_code, body)
+            if not ended and response.status_code >= 300:
                 self._violation(f"HTTP {response.status_code} to a message that is no request")
 
-    async def _drain(self, response: httpx2.Response) -> None:
-        read = 0
+    async def _drain(self, response: httpx2.Response) -> bytes:
+        """What there is of a body, in bounds."""
+        read = bytearray()
         with trio.CancelScope() as scope:  # see _fail: a generator is not left in its middle
             async with aclosing(response.aiter_raw()) as chunks:
                 async for chunk in chunks:
-                    read += len(chunk)
-                    if read > _DRAINED:
+                    read += chunk[: _DRAINED + 1]
+                    if len(read) > _DRAINED:
                         scope.cancel("the rest is of no interest")
+        return bytes(read[:_DRAINED])
 
     # What a call's stream says --------------------------------------------------------------------
 
@@ -302,7 +310,7 @@ class HttpSessionConnection(HttpClientConnection):
                 self._fail(post, str(error))
                 return None
         elif response.status_code == 404 and self._session_id is not None:
-            self._end_session()
+            self._end_session(404)
             return None
         return await super()._receive(post, response)
 
@@ -388,14 +396,18 @@ class HttpSessionConnection(HttpClientConnection):
         try:
             while self._over is None and not self.gone and tries < self._limits.session_streams:
                 tries += 1
-                if not await self._ask_for_stream(reader, None) and not self._settled.is_set():
+                if await self._ask_for_stream(reader, None):
+                    self._deaf = ""
+                elif not self._settled.is_set():
                     logger.debug("%s has no stream for what belongs to no call", self.label)
                     return
                 if reader.events > 0:
                     tries = 0
-                await trio.sleep(self._pause(reader, tries))
+                # Where nobody is there, nobody wants us to wait: it will be back soon, or not.
+                pause = self._limits.session_pause if self._deaf else self._pause(reader, tries)
+                await trio.sleep(pause)
                 reader = reader.following()
-            self._talk.deaf("the server has ended the stream on which it tells of changes")
+            self._talk.deaf(self._why_deaf(tries))
         except EventTooLong as error:
             self._violation(str(error))
             self._talk.deaf(str(error))
@@ -404,6 +416,12 @@ class HttpSessionConnection(HttpClientConnection):
             self._talk.deaf(f"the stream on which the server tells of changes failed: {error!r}")
         finally:
             self._settled.set()
+
+    def _why_deaf(self, tries: int) -> str:
+        what = "the stream on which the server tells of changes"
+        if self._deaf:
+            return f"{what} has ended, and is not there any more: {self._deaf}"
+        return f"the server has ended {what}, {tries} times in a row"
 
     async def _ask_for_stream(self, reader: EventReader, post: Post | None) -> bool:
         """Read one stream to its end. Whether there was one."""
@@ -415,17 +433,23 @@ class HttpSessionConnection(HttpClientConnection):
             request = pool.build_request("GET", self._url, headers=headers)
             response = await pool.send(request, stream=True)
         except httpx2.HTTPError as error:
-            logger.info("%s: no stream: %s", self.label, describe_failure(error))
+            why = self._describe(error)
+            logger.info("%s: no stream: %s", self.label, why)
+            if post is None:
+                self._deaf = why
             return False
         try:
             status = response.status_code
-            if status == 404 and self._session_id is not None and post is not None:
-                self._end_session()
+            was_there = post is not None or self._settled.is_set()
+            if status in (400, 404) and was_there:  # else it may have no such stream
+                self._ends_session(status, await self._drain(response))
             media_type = media_type_of(response.headers.get("content-type", ""))
             if status != 200 or media_type != _EVENTS:
                 if post is not None and 400 <= status < 500:
                     why = "the event stream ended without a response, and does not go on"
                     post.call.lost(ConnectionLost(f"{why} (HTTP {status})", sent=True))
+                elif post is None:
+                    self._deaf = f"HTTP {status}"
                 return False
             if post is None:
                 self._settled.set()

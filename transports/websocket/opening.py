@@ -11,8 +11,10 @@ import attrs
 import trio
 from trio_websocket import WebSocketConnection, wrap_client_stream
 
+from ...runtime.errors import ConnectionLost
 from ...runtime.limits import Limits
-from ..hosts import check_host
+from ..failures import cannot_connect
+from ..hosts import check_host, check_port
 from .pipe import CHUNK
 from .wire import NORMAL, SUBPROTOCOL, WebSocketWire
 
@@ -30,19 +32,22 @@ async def open_websocket(
     seconds, counted from here.
 
     Raises ``ValueError`` for what is no such URL or a header of the handshake's own, and
-    ``OSError`` if there is no connection to be had, or not in time.
+    :class:`ConnectionLost` if there is no connection to be had, or not in time.
     """
     deadline = trio.current_time() + limits.connect
     place, more = _with_host(_Place.of(url), headers or {})
     stream: trio.abc.Stream
     with trio.move_on_at(deadline) as waiting:
-        tcp = await trio.open_tcp_stream(place.host, place.port)
-        if not place.tls:
-            stream = tcp
-        else:
-            stream = await _secure(tcp, ssl_context, place.host)
+        try:
+            tcp = await trio.open_tcp_stream(place.host, place.port)
+            if not place.tls:
+                stream = tcp
+            else:
+                stream = await _secure(tcp, ssl_context, place.host)
+        except OSError as error:
+            raise ConnectionLost(cannot_connect(place.host, place.port, error)) from error
     if waiting.cancelled_caught:
-        raise TimeoutError(f"no connection to {url} within connect={limits.connect:g} s")
+        raise ConnectionLost(f"no connection to {url} within connect={limits.connect:g} s")
     return WebSocketWire(
         stream,
         partial(_request, place, limits, deadline, more),
@@ -123,6 +128,7 @@ class _Place:
         if parts.scheme not in ("ws", "wss") or not parts.hostname:
             raise ValueError(f"not a ws: or wss: URL with a host: {url!r}")
         check_host(parts.hostname)
+        check_port(parts.port)
         if parts.username is not None or parts.fragment:
             raise ValueError(f"a WebSocket URL has no user and no fragment: {url!r}")
         tls = parts.scheme == "wss"

@@ -47,8 +47,8 @@ _BARE_ADDRESS: Final = re.compile(
     re.IGNORECASE,
 )
 """Looks like an address without its scheme: a host with a port, or a name of one with a path."""
-_PREFIX: Final = re.compile(r"^(?:\[Errno -?\d+\] |Error connecting to \([^)]*\): )")
-"""What others put before the reason."""
+_PREFIX: Final = re.compile(r"^cannot (?:connect to|open websocket) \S+: ")
+"""What is put before the reason, and said here already."""
 _PAGE: Final = re.compile(
     r""": (?:'(?:\\[nrt]|\s)*<(?:[^'\\]|\\.)*'|"(?:\\[nrt]|\s)*<(?:[^"\\]|\\.)*")…?"""
 )
@@ -213,10 +213,7 @@ def _no_connection(target: Target, error: OSError | ValueError) -> CommandError:
     if isinstance(target, Launch):
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         return CommandError(f"cannot launch {target.command[0]!r}: {why}{_meant(target.command)}")
-    if isinstance(error, ValueError) and not isinstance(error, OSError):  # TLS knows one of both
-        return CommandError(f"cannot connect to {target}: {error}", USAGE)
-    hint = _tls_hint(target, str(error))
-    return CommandError(f"cannot connect to {target}: {_why(error)}{hint}")
+    return CommandError(f"cannot connect to {target}: {error}", USAGE)
 
 
 def _meant(command: Sequence[str]) -> str:
@@ -234,16 +231,6 @@ def _tls_hint(address: Address, why: str) -> str:
         return ""
     scheme, _, place = str(address).partition("s://")
     return f"; did you mean {scheme}://{place}?"
-
-
-def _why(error: OSError) -> str:
-    """The reason of the first of all attempts, where there were several."""
-    cause = error.__cause__
-    while isinstance(cause, BaseExceptionGroup):
-        cause = cause.exceptions[0]
-    if isinstance(cause, OSError) and cause.errno is not None:
-        return os.strerror(cause.errno)
-    return str(error.strerror or error)
 
 
 def _incompatible(target: Target, error: IncompatibleServer) -> str:

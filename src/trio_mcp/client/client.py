@@ -29,7 +29,7 @@ from ..runtime.models.tools import CallToolResult, ListToolsResult, Tool
 from ..runtime.tracing import TraceContext
 from ..transports.calling import CallConnection
 from .calls import OnProgress, PendingCall, Timeouts, read_result
-from .checks import check_mapping, check_text
+from .checks import check_arguments, check_text, check_trace
 from .handles import ToolCall
 from .pages import Pages
 from .requests import Requests
@@ -271,8 +271,10 @@ class Client(Requests):
             "argument": {"name": argument, "value": value},
         }
         if arguments is not None:
-            check_mapping("arguments", arguments)
+            check_arguments(arguments)
             params["context"] = {"arguments": arguments}
+        if trace is not None:
+            check_trace(trace)
         wanted = Wanted("completion/complete", params, None, trace)
         timeouts = self._timeouts.but(timeout, max_timeout, reset_on_progress)
         result = await self._ask(wanted, CompleteResult, timeouts, on_progress, retry)
@@ -358,7 +360,7 @@ class Client(Requests):
         of one call have one ``first_key``; the next is told before the one before has ended.
 
         At most ``Limits.journal_backlog`` wait to be taken; the oldest is dropped, and
-        ``changes.missed`` counts it. Never slows a call.
+        ``changes.missed`` counts it. Never slows a call. The loop ends once the client has closed.
         """
         return self._connection.journal.watch()
 

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, TypeGuard
 import attrs
 import trio
 
+from ..runtime.errors import ConnectionLost
 from ..runtime.groups import leaf_of
 from ..runtime.journal import Journal
 from ..runtime.limits import Limits, limits_or_default
@@ -30,7 +31,7 @@ from ..transports.restarting import Carried, Restart, RestartingConnection
 from ..transports.wire import StreamWire, Wire
 from .answers import Answers, ElicitMode, OnElicit, OnRoots, OnSample
 from .calls import Timeouts
-from .checks import check_flag, check_mapping
+from .checks import check_flag, check_text, check_texts, check_tracing
 from .client import Client
 from .discovery import find_out, find_out_again
 from .eras.earlier import Earlier
@@ -50,6 +51,11 @@ in-process."""
 
 _HTTP: Final = re.compile(r"https?://", re.IGNORECASE)
 _WEBSOCKET: Final = re.compile(r"wss?://", re.IGNORECASE)
+_LIKE_AN_ADDRESS: Final = re.compile(
+    r"\s*(?:[a-z][a-z0-9+.-]*:/+\S*|(?:[a-z0-9.-]+|\[[0-9a-f:]+\]):[0-9]+(?:/\S*)?)\s*",
+    re.IGNORECASE,
+)
+"""What was meant for one: of another kind, without one, or with spaces around it."""
 
 DEFAULT_TIMEOUT: Final = 60.0
 DEFAULT_MAX_TIMEOUT: Final = 3600.0
@@ -129,19 +135,22 @@ def connect(
     What a callback but ``on_log`` raises cancels its call and comes out of it. Only what there is
     a callback for is declared to the server, and nothing else is answered.
 
-    Raises ``OSError`` if a command cannot be launched or a WebSocket not opened, ``ValueError`` for
-    an address or headers that are none and for options of another target, ``TypeError`` for
-    options of wrong types,
-    :class:`~trio_mcp.AuthorizationRequired` if the server wants to know who asks,
+    Raises ``ValueError`` for an address or headers that are none and for options of another target,
+    and ``TypeError`` for options of wrong types. To enter it raises ``OSError`` if a command cannot
+    be launched, :class:`~trio_mcp.AuthorizationRequired` if the server wants to know who asks,
     :class:`~trio_mcp.IncompatibleServer` if it does not answer within ``Limits.connect`` or speaks
-    no revision of ours, and :class:`~trio_mcp.ConnectionLost` if it ends: a command that ends
+    no revision of ours, and :class:`~trio_mcp.ConnectionLost` if there is no connection to be had,
+    over HTTP as over a WebSocket, or if it ends: a command that ends
     before it has answered anything is launched once more, as a server of an earlier revision. What
     the block raises comes out as it is, never in an exception group. On leaving, calls in flight
     end with ``ConnectionLost``; a launched server gets its stdin closed, then SIGTERM, then
     SIGKILL, with its whole process group. Leave the block in the task that entered it: elsewhere it
     closes too, but raises ``RuntimeError``.
     """
+    _check_target(target)
     timeouts = Timeouts(timeout, max_timeout, reset_on_progress, announce_timeout)
+    for what, text in (("name", name), ("version", version)):
+        check_text(what, text)
     info = Implementation(name, version)
     limits = limits_or_default(limits)
     answers = Answers(on_elicit, elicit_modes, on_sample, sample_tools, on_roots)
@@ -153,13 +162,15 @@ def connect(
     if restart is not None and not isinstance(restart, Restart):
         raise TypeError(f"restart= takes a Restart, not {restart!r}")
     if restart is not None and not _can_be_lost(target):
-        raise TypeError(
+        raise ValueError(
             "restart= is for a command and for the address of a WebSocket: nothing else can be "
             "opened again, and over HTTP there is no connection to lose"
         )
     _check_options(target, env, cwd, headers, ssl_context)
     for what, flag in (("check_results", check_results), ("trusted", trusted), ("cache", cache)):
         check_flag(what, flag)
+    if tracing is not None:
+        check_tracing(tracing)
     tools = KnownTools(limits, check_results=check_results, trusted=trusted)
     kept = ResponseCache(limits) if cache else None
     options = _Options(env, cwd, headers, ssl_context, restart, reader, tools, retry, kept)
@@ -178,19 +189,43 @@ class _Said:
     level: LoggingLevel | None
 
 
+def _check_target(target: object) -> None:
+    """Raises ``ValueError`` for an address that is none, ``TypeError`` for what else is none."""
+    if isinstance(target, (Server, trio.abc.Stream)) or _is_address(target) or _is_command(target):
+        return
+    if isinstance(target, str) and _LIKE_AN_ADDRESS.fullmatch(target):
+        raise ValueError(
+            f"{target!r} is no address that connect knows: those begin with http://, https://, "
+            "ws:// or wss://"
+        )
+    raise TypeError(
+        f"connect takes a command as a list, for example {_as_command(target)!r}, an address "
+        "(http://, https://, ws:// or wss://), a Trio stream (for TCP: await "
+        f"trio.open_tcp_stream(host, port)) or a Server of this process, not {target!r:.200}"
+    )
+
+
 def _check_options(
-    target: Target, env: object, cwd: object, headers: object, ssl_context: object
+    target: Target,
+    env: object,
+    cwd: object,
+    headers: object,
+    ssl_context: object,
 ) -> None:
-    """Whether they are for this target; one that is none is told of elsewhere."""
+    """Whether they are what they should be, and for this target."""
     for_commands = {"env": env, "cwd": cwd}
     for_addresses = {"headers": headers, "ssl_context": ssl_context}
     for what, option in (("variables in env", env), ("headers", headers)):
         if option is not None:
-            check_mapping(what, option)
+            check_texts(what, option)
     if _is_address(target) or isinstance(target, (Server, trio.abc.Stream)):
         _refuse(for_commands, 'a command (a list: ["python", "server.py"])', target)
     if not isinstance(target, str):
         _refuse(for_addresses, "an address (http://, https://, ws:// or wss://)", target)
+    if cwd is not None and not isinstance(cwd, (str, os.PathLike)):
+        raise TypeError(f"cwd is the path of a directory, not {cwd!r:.80}")
+    if ssl_context is not None and not isinstance(ssl_context, ssl.SSLContext):
+        raise TypeError(f"ssl_context is an ssl.SSLContext, not {ssl_context!r:.80}")
 
 
 def _refuse(options: Mapping[str, object], kind: str, target: Target) -> None:
@@ -254,7 +289,7 @@ async def _connected(
                 )
                 launch = partial(_launch_again, target, limits, journal, options, nursery, to_close)
                 again = launch if _is_command(target) else None
-                await find_out(client, connection, earlier, to_close, limits, again)
+                await find_out(client, connection, earlier, to_close, limits, options.retry, again)
                 if isinstance(connection, RestartingConnection):
                     _supervise(connection, client, limits)
                 yield client
@@ -268,6 +303,8 @@ async def _connected(
             nursery.cancel_scope.cancel("the client was closed")
     except BaseExceptionGroup as group:  # a Ctrl-C that struck in one of our tasks
         failure = failure if isinstance(failure, Exception) else leaf_of(group)
+    finally:
+        journal.end_watching()
     if failure is not None:
         raise failure
 
@@ -339,7 +376,8 @@ async def _open_connection(
             from ..transports.websocket.opening import open_websocket
 
             socket = await open_websocket(target, limits, options.ssl_context, options.headers)
-            return ClientConnection(socket, limits, journal), socket.run
+            connection = ClientConnection(socket, limits, journal)
+            return connection, partial(_open_socket, socket.label, socket.run)
         if _HTTP.match(target):
             # What few need and takes long to import.
             from ..transports.http.client import HttpClientConnection
@@ -348,14 +386,19 @@ async def _open_connection(
                 target, limits, journal, headers=options.headers, ssl_context=options.ssl_context
             )
             return over_http, None
-    if not _is_command(target):
-        raise TypeError(
-            f"connect takes a command as a list, for example {_as_command(target)!r}, an address "
-            "(http://, https://, ws:// or wss://), a Trio stream (for TCP: await "
-            f"trio.open_tcp_stream(host, port)) or a Server of this process, not {target!r}"
-        )
+    assert _is_command(target)  # as was checked
     process = await ServerProcess.launch(target, limits, env=options.env, cwd=options.cwd)
     return ClientConnection(process.wire, limits, journal, process), None
+
+
+async def _open_socket(
+    label: str, run: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None]
+) -> None:
+    """Raises :class:`ConnectionLost` if there is no WebSocket to be had."""
+    try:
+        await run(task_status=task_status)
+    except OSError as error:
+        raise ConnectionLost(f"cannot open {label}: {error}") from error
 
 
 async def _serve(server: Server, wire: Wire, *, task_status: trio.TaskStatus[None]) -> None:
@@ -368,7 +411,6 @@ def _is_address(target: object) -> bool:
 
 
 def _can_be_lost(target: object) -> bool:
-    """Unless it is none at all, which is said elsewhere."""
     if isinstance(target, str):
         return _HTTP.match(target) is None
     return not isinstance(target, (Server, trio.abc.Stream))

@@ -12,6 +12,7 @@ Compatibility"; *stdio* and *Streamable HTTP*, "Backward Compatibility".
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
@@ -37,6 +38,7 @@ from ..transports.calling import CallConnection
 from .calls import PendingCall, Timeouts, read_result
 from .client import Client
 from .eras.earlier import Earlier
+from .retries import Retry
 
 __all__ = ["Launch", "find_out", "find_out_again"]
 
@@ -65,23 +67,57 @@ async def find_out(
     earlier: Earlier,
     opened: list[CallConnection],
     limits: Limits,
+    retry: Retry | None = None,
     launch: Launch | None = None,
 ) -> None:
     """Find out, and have ``client`` speak that. The server has ``Limits.connect`` seconds for all,
     and as long again if it is launched once more.
 
     :param opened: gets what has to be closed besides ``connection``.
+    :param retry: how discovery is made again where it was refused, or came to nobody.
     :param launch: for a server that was launched.
     """
-    call = client._open("server/discover", {})
+    deadline = trio.current_time() + limits.connect
+    call = await _ask(client, connection, limits, retry, deadline)
     try:
-        await _find_out(client, connection, call, earlier, opened, limits)
+        await _find_out(client, connection, call, earlier, opened, limits, deadline)
     except ConnectionLost as lost:
         if launch is None or not _ended_unheard(connection, call):
             raise
         logger.info("%s: launching it once more, for a session: %s", connection.label, lost.message)
         await connection.close()
         await _begin_anew(client, launch, call, lost, earlier, opened, limits)
+
+
+async def _ask(
+    client: Client,
+    connection: CallConnection,
+    limits: Limits,
+    retry: Retry | None,
+    deadline: float,
+) -> Call:
+    """Ask ``server/discover``, again where ``retry`` says so. The last attempt, which has ended or
+    was silent for ``Limits.probe``."""
+    silence = min(limits.probe, limits.connect / 2)
+    call = client._open("server/discover", {})
+    began_at = call.began_at
+    while True:
+        await _until_one_ended((call,), trio.current_time() + silence)
+        error = call.error
+        if retry is None or connection.why_lost is not None:
+            return call
+        if not isinstance(error, (ConnectionLost, ServerError)):
+            return call
+        if call.attempt > 1:
+            error.add_note(f"This was attempt {call.attempt}")
+        pause = retry.pause_after(error, call.attempt, reads=True)
+        again_at = math.inf if pause is None else trio.current_time() + pause
+        if again_at >= min(deadline, began_at + retry.timeout):
+            return call
+        await trio.sleep_until(again_at)
+        following = client._open("server/discover", {})
+        following.repeat(call, call.attempt + 1)
+        call = following
 
 
 async def _find_out(
@@ -91,9 +127,8 @@ async def _find_out(
     earlier: Earlier,
     opened: list[CallConnection],
     limits: Limits,
+    deadline: float,
 ) -> None:
-    deadline = trio.current_time() + limits.connect
-    await _until_one_ended((call,), trio.current_time() + min(limits.probe, limits.connect / 2))
     refusal = _read(client, call)
     if refusal is not None and VERSION in refusal.supported:
         # Whatever it refused, it may know better now: behind an address there are often several.
@@ -217,7 +252,9 @@ class _Probe:
         )
         sent = f"; it sent {violation}" if violation is not None else ""
         refused = IncompatibleServer(
-            f"the server {what} within {limit:g} s{sent}", self.refusal.supported
+            f"the server {what} within connect={limit:g} s{sent}; it may be none of MCP, or need "
+            "longer to begin (Limits.connect)",
+            self.refusal.supported,
         )
         refused.__cause__ = error
         return refused

@@ -6,19 +6,22 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, TypeAlias, get_args
 
 import trio
 
+from ..runtime.call import Call
 from ..runtime.errors import CallTimeout, ConnectionLost
 from ..runtime.groups import leaf_of
-from ..runtime.journal import printable
+from ..runtime.journal import CallStatus, Subscription, printable
+from ..runtime.limits import Limits
 from ..runtime.models.tools import CallToolResult, Tool
 from ..runtime.tracing import TraceContext
 from ..server import Server
 from .calls import OnProgress, cancel_calls
-from .checks import check_mapping, check_seconds
+from .checks import check_mapping, check_seconds, check_text
 from .client import Client
 from .connecting import Target, connect
 from .handles import ToolCall
@@ -55,7 +58,8 @@ class ClientGroup:
     What the block raises comes out as it is. If members may not be missing, or fail while they are
     closed, their error comes out, too: as it is if it is the only one, otherwise in an
     ``ExceptionGroup``. Raises ``ValueError`` for names and options that are none. However the block
-    is left, no process, task or socket is left. Leave it in the task that entered it.
+    is left, no process, task or socket is left. Leave it in the task that entered it. ``TypeError``
+    and ``ValueError`` for a target that is none come at once, and make no member.
     """
 
     def __init__(
@@ -87,6 +91,8 @@ class ClientGroup:
         self._changed = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._closing = False
+        self._watchers: set[Subscription[GroupCall]] = set()
+        self._watching_ended = False
         self._lived = self._live()
         self._task: trio.lowlevel.Task
 
@@ -128,6 +134,8 @@ class ClientGroup:
                 self._close()
         except BaseExceptionGroup as group:  # a Ctrl-C that struck in one of our tasks
             failure = failure if isinstance(failure, Exception) else leaf_of(group)
+        finally:
+            self._end_watching()
         if isinstance(failure, Exception) or failure is None:
             failure = _one_or_several([*([failure] if failure else []), *self._failures])
         if failure is not None:
@@ -231,6 +239,7 @@ class ClientGroup:
         try:
             with member.scope:
                 async with connecting as client:
+                    client.journal.watch_along(self._watchers, partial(self._tell, member.name))
                     member.connected(client)
                     self._wake()
                     await trio.sleep_forever()
@@ -352,24 +361,47 @@ class ClientGroup:
 
     # All calls ------------------------------------------------------------------------------------
 
-    @property
     def calls(self) -> tuple[GroupCall, ...]:
-        """Calls in flight to all members, subscriptions not among them."""
+        """Calls in flight to all members as they are now, subscriptions not among them."""
         return self._of_all(
             lambda client: [call for call in client._connection.calls if call.listener is None]
         )
+
+    def watch_calls(self) -> Subscription[GroupCall]:
+        """Calls of all members, those that join later too, as they come to another state, as
+        :meth:`.client.Client.watch_calls` tells them: ``with group.watch_calls() as changes: async
+        for call in changes``. The loop ends once the group has closed.
+
+        At most ``Limits.journal_backlog``, its default, wait to be taken.
+        """
+        watcher = Subscription(self._watchers, Limits().journal_backlog)
+        if self._watching_ended:
+            watcher.end()
+        return watcher
+
+    def _tell(self, server: str, status: CallStatus) -> None:
+        call = GroupCall.of(server, status)
+        for watcher in self._watchers:
+            watcher.deliver(call)
+
+    def _end_watching(self) -> None:
+        self._watching_ended = True
+        for watcher in self._watchers:
+            watcher.end()
 
     def cancel_all(self, reason: str | None = None) -> tuple[GroupCall, ...]:
         """Cancel all calls in flight to all members; each server is told why. Never waits.
 
         Returns what was cancelled. Who waits for one gets :class:`~trio_mcp.CallCancelled`.
-        Subscriptions go on.
+        Subscriptions go on. Raises ``TypeError`` for a reason that is no text.
         """
+        if reason is not None:
+            check_text("the reason of a cancellation", reason)
         return self._of_all(lambda client: cancel_calls(client._connection, reason))
 
-    def _of_all(self, calls_of: Callable[[Client], list[Any]]) -> tuple[GroupCall, ...]:
+    def _of_all(self, calls_of: Callable[[Client], list[Call]]) -> tuple[GroupCall, ...]:
         return tuple(
-            GroupCall.of(member.name, call)
+            GroupCall.of(member.name, call.status())
             for member in self._members.values()
             if member.client is not None
             for call in calls_of(member.client)

@@ -13,6 +13,7 @@ from ..runtime.lifecycle import CancelCause, State
 from ..runtime.models.tools import CallToolResult
 from ..runtime.progress import ProgressUpdate
 from .calls import PendingCall, read_result
+from .checks import check_text
 
 __all__ = ["StartedCall", "ToolCall"]
 
@@ -79,7 +80,10 @@ class StartedCall(Generic[R]):
         return result if self._check is None else self._check(result)
 
     def cancel(self, reason: str | None = None) -> None:
-        """Cancel the call; the server is told why. Never waits, and may be called twice."""
+        """Cancel the call; the server is told why. Never waits, and may be called twice. Raises
+        ``TypeError`` for a reason that is no text."""
+        if reason is not None:
+            check_text("the reason of a cancellation", reason)
         self._pending.cancel(reason)
 
     async def ended(self) -> Record:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 import trio
 
-from ..runtime.call import Call
 from ..runtime.errors import ConnectionLost
 from ..runtime.groups import leaf_of
-from ..runtime.lifecycle import State
+from ..runtime.journal import CallStatus
+from ..runtime.lifecycle import CancelCause, State
 from .client import Client
 
 __all__ = ["GroupCall", "Member", "MemberState"]
@@ -32,21 +32,51 @@ class MemberState(Enum):
     CLOSED = "closed"
 
 
+_WHY_UNUSABLE: Final = {
+    MemberState.CONNECTING: "is still being connected to (group.settled() waits for it)",
+    MemberState.FAILED: "has failed",
+    MemberState.CLOSING: "is being closed",
+    MemberState.CLOSED: "has been closed",
+}
+
+
 @attrs.frozen
 class GroupCall:
-    """A call in flight, as it was when it was looked at. ``began_at`` is on Trio's clock; ``sent``
-    says whether its request had begun to go out."""
+    """A call of a member as it was at one moment: the member's name, and what
+    :class:`~trio_mcp.CallStatus` says of it. Times are seconds on Trio's clock."""
 
     server: str
+    key: int
+    first_key: int
     method: str
     target: str | None
     state: State
+    cause: CancelCause | None
     sent: bool
+    attempt: int
     began_at: float
+    at: float
+
+    @property
+    def age(self) -> float:
+        """Seconds since the request began, at that moment."""
+        return self.at - self.began_at
 
     @classmethod
-    def of(cls, server: str, call: Call) -> GroupCall:
-        return cls(server, call.method, call.target, call.state, call.sent, call.began_at)
+    def of(cls, server: str, call: CallStatus) -> GroupCall:
+        return cls(
+            server,
+            call.key,
+            call.first_key,
+            call.method,
+            call.target,
+            call.state,
+            call.cause,
+            call.sent,
+            call.attempt,
+            call.began_at,
+            call.at,
+        )
 
 
 class Member:
@@ -119,6 +149,6 @@ class Member:
         """Its client. Raises :class:`~trio_mcp.ConnectionLost` if it has none (any more)."""
         client = self.client
         if client is None or self._leaving or self.over.is_set():
-            why = f"{self.name!r} of the group is {self.state.value}"
+            why = f"the member {self.name!r} of the group {_WHY_UNUSABLE[self.state]}"
             raise ConnectionLost(f"{why}: {self._error}" if self._error else why) from self._error
         return client

@@ -15,6 +15,7 @@ import attrs
 
 from ..runtime.call import Call
 from ..runtime.errors import ConnectionLost, ServerError
+from ..runtime.numbers import check_number, check_whole
 from ..runtime.server_errors import Overloaded, ShuttingDown, safe_to_repeat
 from ..transports.calling import CallConnection
 
@@ -22,16 +23,19 @@ __all__ = ["Repeats", "Retry", "check_retry"]
 
 
 def _attempts(_: Retry, attribute: attrs.Attribute[int], value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    check_whole(f"Retry.{attribute.name}", value)
+    if value < 1:
         raise ValueError(f"{attribute.name} must be a whole number from 1 on, not {value!r}")
 
 
 def _seconds(_: Retry, attribute: attrs.Attribute[float], value: float) -> None:
+    check_number(f"Retry.{attribute.name}", value)
     if not 0 <= value < math.inf:
         raise ValueError(f"{attribute.name} must be a finite number of seconds, not {value!r}")
 
 
 def _factor(_: Retry, attribute: attrs.Attribute[float], value: float) -> None:
+    check_number(f"Retry.{attribute.name}", value)
     if not 1 <= value < math.inf:
         raise ValueError(f"{attribute.name} must be a finite number from 1 on, not {value!r}")
 
@@ -53,7 +57,7 @@ class Retry:
         most ``wait_max``. If the server names a pause, it is at least that long; one longer than
         ``wait_max`` is not waited for.
 
-    Raises ``ValueError`` for what is none of that.
+    Raises ``ValueError`` for what is none of that, ``TypeError`` for what is no number.
     """
 
     attempts: int = attrs.field(default=3, validator=_attempts)

@@ -22,6 +22,7 @@ from ..runtime.models.subscriptions import (
 )
 from ..transports.calling import CallConnection
 from .calls import PendingCall, read_result
+from .checks import check_flag, check_text
 
 __all__ = ["Changes", "is_too_long", "wanted_changes"]
 
@@ -39,8 +40,16 @@ def wanted_changes(
     tools: bool, prompts: bool, resources_list: bool, resources: Sequence[str]
 ) -> SubscriptionFilter:
     """Raises ``TypeError`` or ``ValueError`` for what nobody can listen to."""
+    for what, flag in (
+        ("tools", tools),
+        ("prompts", prompts),
+        ("resources_list", resources_list),
+    ):
+        check_flag(what, flag)
     if isinstance(resources, str):
         raise TypeError(f"resources are a list of URIs: [{resources!r}], not {resources!r}")
+    for uri in resources:
+        check_text("the URI of a resource", uri)
     if not (tools or prompts or resources_list or resources):
         raise ValueError("listen() wants to be told to what: tools=True, resources=[uri], …")
     return SubscriptionFilter(

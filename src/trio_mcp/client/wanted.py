@@ -9,7 +9,7 @@ import attrs
 
 from ..runtime.models.base import META_IDEMPOTENCY_KEY
 from ..runtime.tracing import TraceContext
-from .checks import check_mapping, check_text
+from .checks import check_arguments, check_text, check_trace
 
 __all__ = ["Wanted", "wanted_prompt", "wanted_resource", "wanted_tool"]
 
@@ -40,15 +40,21 @@ def wanted_tool(
     """Raises ``TypeError`` or ``ValueError`` for what is no call of a tool."""
     check_text("the name of a tool", name)
     if arguments is not None:
-        check_mapping("arguments", arguments)
+        check_arguments(arguments)
+    if trace is not None:
+        check_trace(trace)
     meta = None if idempotency_key is None else _key_meta(idempotency_key)
-    params = {"name": name, "arguments": {} if arguments is None else arguments}
+    if not isinstance(arguments, dict):
+        arguments = {} if arguments is None else dict(arguments)
+    params = {"name": name, "arguments": arguments}
     return Wanted("tools/call", params, name, trace, meta, rounds=True)
 
 
 def wanted_resource(uri: str, trace: TraceContext | None = None) -> Wanted:
     """Raises ``TypeError`` for a URI that is no text."""
     check_text("the URI of a resource", uri)
+    if trace is not None:
+        check_trace(trace)
     return Wanted("resources/read", {"uri": uri}, uri, trace, rounds=True)
 
 
@@ -59,12 +65,15 @@ def wanted_prompt(
     check_text("the name of a prompt", name)
     params: dict[str, Any] = {"name": name}
     if arguments is not None:
-        check_mapping("arguments", arguments)
+        check_arguments(arguments)
         params["arguments"] = arguments
+    if trace is not None:
+        check_trace(trace)
     return Wanted("prompts/get", params, name, trace, rounds=True)
 
 
 def _key_meta(key: str) -> dict[str, str]:
-    if not isinstance(key, str) or not key:
-        raise ValueError(f"idempotency_key is a text that is not empty, not {key!r}")
+    check_text("idempotency_key", key)
+    if not key:
+        raise ValueError("idempotency_key is a text that is not empty")
     return {META_IDEMPOTENCY_KEY: key}

@@ -2,7 +2,8 @@
 
 Each question is answered in a task of its own: it belongs to the connection and not to a call,
 as far as anybody can tell. A call on whose stream it comes, or otherwise each call in flight, does
-not count as silent meanwhile.
+not count as silent meanwhile. Where only one is in flight the question is taken for that call's,
+and ends with its cancellation. As that is a guess, the server gets an answer then.
 """
 
 from __future__ import annotations
@@ -30,8 +31,15 @@ logger = logging.getLogger("trio_mcp.client")
 class _Question:
     request: Request
     call: Call | None
+    guessed: bool  # that it belongs to that call
     waiting: tuple[Call, ...]
+    abandoned: bool = False
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
+
+
+def _abandoned() -> ProtocolError:
+    why = "The call that this seemed to belong to was cancelled, and with it the answer"
+    return ProtocolError(ErrorCode.INTERNAL_ERROR, why)
 
 
 class Questions:
@@ -73,7 +81,10 @@ class Questions:
             self._say(encode_error(request.id, error))
             return None
         waiting = (call,) if call is not None else self._connection.calls
-        question = self._open[key] = _Question(request, call, waiting)
+        candidates = [one for one in waiting if one.sent and one.listener is None]
+        guessed = call is None and len(candidates) == 1
+        call = candidates[0] if guessed else call
+        question = self._open[key] = _Question(request, call, guessed, waiting)
         for one in waiting:
             one.asking += 1
             one.wake()
@@ -91,6 +102,7 @@ class Questions:
         """What was asked on the stream of a call is not wanted any more either."""
         for question in self._open.values():
             if question.call is call:
+                question.abandoned = True
                 question.scope.cancel("the call that it belongs to was cancelled")
 
     def drop(self) -> None:
@@ -121,6 +133,9 @@ class Questions:
             logger.exception("no answer to the server's %s: a callback failed", request.method)
             failure = ProtocolError(ErrorCode.INTERNAL_ERROR, "The client could not answer")
             frame = encode_error(request.id, failure)
+        else:
+            if frame is None and question.abandoned and question.guessed:
+                frame = encode_error(request.id, _abandoned())
         finally:
             del self._open[key]
             now = trio.current_time()
