@@ -308,17 +308,21 @@ class ClientConnection(Unasked):
 
         Shielded until then: what a cancelled caller has to say to the server still goes out.
         """
-        with self._life:
-            async with trio.open_nursery() as nursery:
-                if self.process is not None:
-                    nursery.start_soon(self.process.drain_stderr)
-                    nursery.start_soon(self._watch, self.process)
-                nursery.start_soon(self._write)
-                await self._channel.read(self._on_message, self._on_garbage)
-                if self.process is not None:
-                    await self.process.settle()
-                self._lose(_end_of(self._wire))
-                self._heard.set()
+        try:
+            with self._life:
+                async with trio.open_nursery() as nursery:
+                    if self.process is not None:
+                        nursery.start_soon(self.process.drain_stderr)
+                        nursery.start_soon(self._watch, self.process)
+                    nursery.start_soon(self._write)
+                    await self._channel.read(self._on_message, self._on_garbage)
+                    if self.process is not None:
+                        await self.process.settle()
+                    self._lose(_end_of(self._wire))
+                    self._heard.set()
+        finally:  # a Ctrl-C may have struck in one of the tasks
+            self._lose("the client was interrupted")
+            self._written.set()
 
     async def close(self) -> None:
         """End it: what waits fails, what is queued goes out if the server reads, in bounds.

@@ -114,13 +114,16 @@ class HttpClientConnection(Unasked):
 
         Shielded until then: what a cancelled caller has to say to the server is still said.
         """
-        with self._life:
-            async with trio.open_nursery() as nursery:
-                self._nursery = nursery
-                for post in self._early:
-                    self._start(nursery, post)
-                self._early.clear()
-                await trio.sleep_forever()
+        try:
+            with self._life:
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    for post in self._early:
+                        self._start(nursery, post)
+                    self._early.clear()
+                    await trio.sleep_forever()
+        finally:  # a Ctrl-C may have struck in one of the tasks
+            self._lose("the client was interrupted")
 
     async def close(self) -> None:
         """End it: what waits fails, every stream is closed, in bounds and also if cancelled."""

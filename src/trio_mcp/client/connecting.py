@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, TypeGuard
 import attrs
 import trio
 
-from ..runtime.groups import leaf_of
+from ..runtime.groups import interruption_in, leaf_of
 from ..runtime.journal import Journal
 from ..runtime.limits import Limits, limits_or_default
 from ..runtime.logs import check_level
@@ -267,9 +267,18 @@ async def _connected(
                     failure = failure if failure is not None else raised
             nursery.cancel_scope.cancel("the client was closed")
     except BaseExceptionGroup as group:  # a Ctrl-C that struck in one of our tasks
-        failure = failure if isinstance(failure, Exception) else leaf_of(group)
+        failure = _first_of(failure, group)
     if failure is not None:
         raise failure
+
+
+def _first_of(failure: BaseException | None, group: BaseExceptionGroup) -> BaseException:
+    """What comes out, of what the block has raised and what our tasks have. A Ctrl-C wins: that of
+    a task ends the connection, and what the block raises then is often only a consequence."""
+    interruption = interruption_in(group)
+    if interruption is not None and interruption_in(failure) is None:
+        return interruption
+    return leaf_of(group) if failure is None or isinstance(failure, trio.Cancelled) else failure
 
 
 async def _launch_again(
