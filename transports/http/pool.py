@@ -16,6 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpcore2
 import httpx2
+import trio
 
 from ...runtime.limits import Limits
 
@@ -180,7 +181,13 @@ class _Watched(httpcore2.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        stream = await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        try:
+            stream = await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        except BaseException:  # the pool does not know of it yet
+            with trio.CancelScope(shield=True) as scope:
+                scope.cancel("the handshake has failed")
+                await self._stream.aclose()
+            raise
         return _Watched(stream, self._on_surplus)
 
     def get_extra_info(self, info: str) -> Any:
