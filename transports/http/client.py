@@ -455,7 +455,7 @@ class HttpClientConnection(Unasked):
             self._violation("progress of another request")
             return
         try:
-            update = read_progress(params)
+            update = read_progress(params, self._limits)
         except (TypeError, ValueError, OverflowError) as error:
             self._violation(f"a malformed progress notification: {error}")
         else:
