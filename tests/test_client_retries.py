@@ -39,6 +39,8 @@ from trio_mcp import (
     safe_to_repeat,
 )
 from trio_mcp.client.calls import cancel_calls
+from trio_mcp.runtime.call import Call
+from trio_mcp.runtime.journal import Journal
 
 RESULT: dict[str, Any] = {"resultType": "complete", "content": []}
 COMMON: dict[str, Any] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
@@ -732,6 +734,27 @@ async def test_a_handler_reads_the_idempotency_key() -> None:
 def test_policies_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         Retry(**options)
+
+
+@pytest.mark.parametrize("base", [10**30, 10**400], ids=["large", "no float"])
+def test_pauses_of_huge_whole_numbers_are_bounded_too(base: int) -> None:
+    retry = Retry(attempts=5000, wait_initial=1, wait_exp_base=base, wait_max=2, wait_jitter=0)
+    pauses = [retry.pause_after(ConnectionLost("gone"), attempt, False) for attempt in (2, 4999)]
+    assert pauses == [2, 2]
+
+
+async def test_a_call_ends_whatever_looks_after_its_failure_raises() -> None:
+    ended: list[Call] = []
+    call = Call(1, "x", None, b"{}", "here", Journal(10, 10), ended.append, Limits())
+
+    def fail(_: Exception) -> None:
+        raise ZeroDivisionError
+
+    call.on_failed = fail
+    with pytest.raises(ZeroDivisionError):
+        call.lost(ConnectionLost("gone"))
+    assert ended == [call]
+    assert call.record is not None
 
 
 def test_pauses_grow_with_jitter_and_within_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:

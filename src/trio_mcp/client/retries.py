@@ -79,10 +79,10 @@ class Retry:
 
     def _pause(self, attempt: int) -> float:
         try:
-            grown = self.wait_initial * self.wait_exp_base ** (attempt - 1)
+            grown = float(self.wait_exp_base) ** (attempt - 1) * float(self.wait_initial)
+            return min(self.wait_max, grown + random.uniform(0, self.wait_jitter))
         except OverflowError:
             return self.wait_max
-        return min(self.wait_max, grown + random.uniform(0, self.wait_jitter))
 
 
 def check_retry(retry: Any) -> None:
