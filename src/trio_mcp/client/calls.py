@@ -113,7 +113,7 @@ class PendingCall:
         self._answers = answers
         self._repeats = repeats
         call.tell()
-        self._frame = call.frame if answers is not None else None
+        self._frame = None if answers is None and repeats is None else call.frame
         self._look_after(call)
 
     @property
@@ -306,14 +306,15 @@ class PendingCall:
         if call.state is not State.RUNNING:
             return
         assert self._repeats is not None
+        assert self._frame is not None
         self._again_at = None
         call.heard_at = self._round_began_at = trio.current_time()
         try:
-            self._repeats.send(call)
+            self._repeats.send(call, self._frame)
         except ConnectionLost as error:
             call.lost(error)
         else:
-            self._frame = call.frame if self._answers is not None else None
+            self._frame = call.frame
 
     # Timeouts -------------------------------------------------------------------------------------
 
