@@ -299,7 +299,11 @@ class HttpClientConnection(Unasked):
             self._posts.discard(post)
             self._post_ended.set()
             self._post_ended = trio.Event()
-            call.lost(ConnectionLost("the client was closed", sent=call.sent))
+            self._left(call)
+
+    def _left(self, call: Call) -> None:
+        """Nobody reads its answer any more."""
+        call.lost(ConnectionLost("the client was closed", sent=call.sent))
 
     async def _ask(self, post: Post) -> None:
         call = post.call
