@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, TypeGuard
 import attrs
 import trio
 
+from ..runtime.errors import ConnectionLost
 from ..runtime.groups import interruption_in, leaf_of
 from ..runtime.journal import Journal
 from ..runtime.limits import Limits, limits_or_default
@@ -164,9 +165,31 @@ def connect(
     kept = ResponseCache(limits) if cache else None
     options = _Options(env, cwd, headers, ssl_context, restart, reader, tools, retry, kept)
     said = _Said(info, answers, level)
-    opened: list[CallConnection] = []
+    opened = _Connections()
     tracer = guarded(tracing)
     return Connecting(_connected(target, said, timeouts, limits, tracer, options, opened), opened)
+
+
+class _Connections(list[CallConnection]):
+    """Those that there are so far, to be closed in the end. :meth:`abort` holds for later ones,
+    too."""
+
+    _aborted = False
+
+    def append(self, connection: CallConnection) -> None:
+        super().append(connection)
+        if self._aborted:
+            connection.abort()
+
+    def abort(self) -> None:
+        self._aborted = True
+        for connection in self:
+            connection.abort()
+
+    def check(self) -> None:
+        """Raises :class:`ConnectionLost` if they are, and others would be, aborted."""
+        if self._aborted:
+            raise ConnectionLost("the client was aborted")
 
 
 @attrs.frozen
@@ -223,9 +246,10 @@ async def _connected(
     limits: Limits,
     tracing: GuardedTracing | None,
     options: _Options,
-    to_close: list[CallConnection],
+    to_close: _Connections,
 ) -> AsyncGenerator[Client, None]:
     journal = Journal(limits.journal_records, limits.journal_backlog)
+    to_close.check()
     # Outside of the nursery, which would put what this raises into a group.
     opened = await _open_connection(target, limits, journal, options)
     connection, serve = _supervised(opened, target, limits, journal, options)
@@ -255,6 +279,7 @@ async def _connected(
                 launch = partial(_launch_again, target, limits, journal, options, nursery, to_close)
                 again = launch if _is_command(target) else None
                 await find_out(client, connection, earlier, to_close, limits, again)
+                to_close.check()
                 if isinstance(connection, RestartingConnection):
                     _supervise(connection, client, limits)
                 yield client
@@ -287,9 +312,11 @@ async def _launch_again(
     journal: Journal,
     options: _Options,
     nursery: trio.Nursery,
-    to_close: list[CallConnection],
+    to_close: _Connections,
 ) -> CallConnection:
-    """A new process of the same command, running; ``to_close`` gets it. Raises ``OSError``."""
+    """A new process of the same command, running; ``to_close`` gets it. Raises ``OSError``, and
+    :class:`ConnectionLost` if the client was aborted."""
+    to_close.check()
     connection, _ = await _open_connection(target, limits, journal, options)
     to_close.append(connection)
     nursery.start_soon(connection.run)
@@ -403,7 +430,7 @@ class Connecting(AbstractAsyncContextManager["Client"]):
     """
 
     def __init__(
-        self, connected: AbstractAsyncContextManager[Client], opened: Sequence[CallConnection]
+        self, connected: AbstractAsyncContextManager[Client], opened: _Connections
     ) -> None:
         self._connected = connected
         self._opened = opened
@@ -413,9 +440,9 @@ class Connecting(AbstractAsyncContextManager["Client"]):
 
     def abort(self) -> None:
         """End the connection without grace, as :meth:`.Client.abort` does, also while there is no
-        client yet: then whoever waits for one has to be cancelled, too. Never waits."""
-        for connection in self._opened:
-            connection.abort()
+        client yet: whoever waits for one gets :class:`~trio_mcp.ConnectionLost` once what is being
+        opened is open, or has to be cancelled. Never waits."""
+        self._opened.abort()
 
     async def __aenter__(self) -> Client:
         if self._entered:
