@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.peers.scripted import DISCOVERED
 from tests.test_http_client import Post, Scripted, echo, scripted, text_of
 
 from trio_mcp import AuthorizationRequired, CallTimeout, connect
+from trio_mcp.transports.http import pool
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
 
@@ -244,3 +246,53 @@ async def test_an_address_of_a_proxy_that_is_none_is_told(environment: pytest.Mo
     with pytest.raises(ValueError, match="proxy"):
         async with connect("http://127.0.0.1:9/mcp"):
             pass
+
+
+# A flood of small pieces --------------------------------------------------------------------------
+
+
+class Pieces:
+    """A response whose pieces have all come already."""
+
+    @property
+    def stream(self) -> AsyncGenerator[bytes]:
+        return self._pieces()
+
+    async def _pieces(self) -> AsyncGenerator[bytes]:
+        for _ in range(100 * pool.TURN):
+            yield b"x"
+
+
+async def test_other_tasks_have_their_turn_while_pieces_are_taken() -> None:
+    """And a cancellation does not leave a generator in its middle."""
+    response: Any = Pieces()
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        taken = [piece async for piece in pool._Answer(response)]
+        assert turns > 50
+        nursery.cancel_scope.cancel()
+        assert [piece async for piece in pool._Answer(response)] == taken
+    assert len(taken) == 100 * pool.TURN
+
+
+async def test_what_is_read_at_once_is_bounded() -> None:
+    asked: list[int] = []
+
+    class Stream:
+        async def read(self, max_bytes: int, timeout: float | None) -> bytes:
+            asked.append(max_bytes)
+            return b""
+
+    stream: Any = Stream()
+    watched = pool._Watched(stream, lambda: None)
+    await watched.read(1000)
+    await watched.read(10**9)
+    assert asked == [1000, pool.READ]
