@@ -287,8 +287,12 @@ class HttpClientConnection(Unasked):
     # One call -------------------------------------------------------------------------------------
 
     def _start(self, nursery: trio.Nursery, post: Post) -> None:
-        self._posts.add(post)
-        nursery.start_soon(self._run_post, post, name=post.call.name)
+        try:
+            nursery.start_soon(self._run_post, post, name=post.call.name)
+        except RuntimeError:  # a Ctrl-C has closed it, and run() has not heard of it yet
+            self._lose("the client was interrupted")
+        else:
+            self._posts.add(post)
 
     async def _run_post(self, post: Post) -> None:
         call = post.call

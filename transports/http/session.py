@@ -256,7 +256,11 @@ class HttpSessionConnection(HttpClientConnection):
     def _say(self, task: Callable[..., Awaitable[None]], *args: Any) -> None:
         if self._nursery is not None:
             self._saying += 1
-            self._nursery.start_soon(self._bounded, task, *args)
+            try:
+                self._nursery.start_soon(self._bounded, task, *args)
+            except RuntimeError:  # see _start
+                self._saying -= 1
+                self._lose("the client was interrupted")
 
     async def _bounded(self, task: Callable[..., Awaitable[None]], *args: Any) -> None:
         try:
