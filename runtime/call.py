@@ -39,8 +39,9 @@ class Call(Lifecycle):
     attempt = 1
     """Which attempt at a call this is."""
 
-    on_input_required: Callable[[dict[str, Any]], None] | None = None
-    """Called with a result that asks for input, before the call ends: somebody will go on."""
+    on_input_required: Callable[[dict[str, Any]], Exception | None] | None = None
+    """Called with a result that asks for input, before the call ends: somebody will go on. Returns
+    the call's error if nobody can."""
 
     on_failed: Callable[[Exception], None] | None = None
     """Called with the error, before the call ends: somebody may make it again."""
@@ -172,18 +173,22 @@ class Call(Lifecycle):
     def answered(self, response: Response, challenge: str | None = None) -> None:
         """The peer's answer. Late, if the call is not RUNNING any more. ``challenge`` comes with
         an error over HTTP that wants to know who asks."""
-        if self.claim(failed=response.error is not None):
+        if self.state is State.RUNNING:
             self._result = response.result
+            error: Exception | None = None
             if response.error is not None:
-                self._fail(server_error(response.error, self.method, self.target, challenge))
-                return
-            if (
+                error = server_error(response.error, self.method, self.target, challenge)
+            elif (
                 self.on_input_required is not None
                 and response.result is not None
                 and response.result.get("resultType") == "input_required"
             ):
-                self.on_input_required(response.result)
-            self._end()
+                error = self.on_input_required(response.result)
+            self.claim(failed=error is not None)
+            if error is None:
+                self._end()
+            else:
+                self._fail(error)
             return
         cause = self.cause
         since = cause.received_at if cause is not None else self.began_at
@@ -255,9 +260,11 @@ class Call(Lifecycle):
 
     def _fail(self, error: Exception) -> None:
         self._error = error
-        if self.on_failed is not None:
-            self.on_failed(error)
-        self._end()
+        try:
+            if self.on_failed is not None:
+                self.on_failed(error)
+        finally:
+            self._end()
 
     def _end(self) -> None:
         self._forget(self)

@@ -185,6 +185,7 @@ class Dispatcher:
         if not exchange.refused:
             self.inflight -= 1
 
+    @trio.lowlevel.disable_ki_protection
     async def handle(self, exchange: Exchange) -> dict[str, Any]:
         """Run the handler of a request; its result as JSON. Raises what is to be explained."""
         request, method = exchange.request, exchange.method

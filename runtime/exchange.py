@@ -200,8 +200,13 @@ class Exchange(Lifecycle):
 
     # The task ---------------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
-        """Serve the request. Raises only what belongs to a scope around the connection."""
+        """Serve the request. Raises only what belongs to a scope around the connection.
+
+        A Ctrl-C may strike in what the application has written, and not in here: between two steps
+        of Python it would leave a nursery open.
+        """
         result: dict[str, Any] | None = None
         error: BaseException | None = None
         if self._state is State.RUNNING:

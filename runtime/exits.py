@@ -46,6 +46,7 @@ class ExitCallbacks:
                 self._callbacks.append((fn, args))
             return not self._closed
 
+    @trio.lowlevel.disable_ki_protection
     async def run(self, key: int, seconds: float) -> None:
         """Call them all within ``seconds``. What they raise is logged.
 

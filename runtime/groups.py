@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-__all__ = ["leaf_of"]
+__all__ = ["interruption_in", "leaf_of"]
 
 
 def leaf_of(error: BaseException) -> BaseException:
@@ -18,3 +18,14 @@ def leaf_of(error: BaseException) -> BaseException:
             break
         error = error.exceptions[0]
     return error
+
+
+def interruption_in(error: BaseException | None) -> BaseException | None:
+    """What ends the program, ``KeyboardInterrupt`` for one: the first leaf of a group that is
+    neither an ``Exception`` nor ``trio.Cancelled``; ``None`` if there is none."""
+    if not isinstance(error, BaseExceptionGroup):
+        return None if error is None or isinstance(error, (Exception, trio.Cancelled)) else error
+    for one in error.exceptions:
+        if (found := interruption_in(one)) is not None:
+            return found
+    return None

@@ -114,7 +114,8 @@ class Limits:
     """How long an idle connection is kept for the next call; servers begin to close theirs after
     5 seconds."""
     http_trailing: float = _bound(1.0)
-    """How long an event stream may stay open after its response, before it is closed."""
+    """How long an event stream may stay open after its response, before it is closed; and in a
+    session after its cancellation, if the server does not take that."""
     http_mirrored: int = _count(1000)
     """Tools of which a client remembers the parameters that go into headers; the oldest is
     forgotten."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -41,6 +42,9 @@ from trio_mcp import (
     safe_to_repeat,
 )
 from trio_mcp.client.calls import cancel_calls
+from trio_mcp.runtime.call import Call
+from trio_mcp.runtime.journal import Journal
+from trio_mcp.runtime.models.base import META_IDEMPOTENCY_KEY, META_TIMEOUT
 
 RESULT: dict[str, Any] = {"resultType": "complete", "content": []}
 COMMON: dict[str, Any] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
@@ -396,23 +400,42 @@ async def test_a_later_attempt_may_be_asked_for_input(
     assert third["params"]["requestState"] == "s"
 
 
-async def test_arguments_that_are_changed_in_a_pause_go_out_as_they_are_then(
+async def test_arguments_that_are_changed_in_a_pause_change_nothing(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """And if they cannot, what is wrong comes out, and nothing is left."""
-    script = Script([refusal(-31004, 4000)])
-    arguments: dict[str, Any] = {"a": 1}
+    script = Script([refusal(-31004, 4000), refusal(-31004, 4000), RESULT])
+    arguments: dict[str, Any] = {"a": 1, "b": {"c": [2**70, 0.5]}}
     async with scripted(script, retry=CALM) as (client, _), trio.open_nursery() as nursery:
-
-        async def call() -> None:
-            with pytest.raises(ValueError, match="JSON"):
-                await client.call_tool("x", arguments)
-
-        nursery.start_soon(call)
+        nursery.start_soon(partial(client.call_tool, "x", arguments, idempotency_key="k"))
         await trio.sleep(1)
         arguments["a"] = float("nan")
+        arguments["b"]["c"].clear()
         await trio.sleep(4)
-        assert client.calls() == ()
+    sent = [request["params"] for request in script.requests]
+    for params, request in zip(sent, script.requests, strict=True):
+        assert params["_meta"].pop("progressToken") == request["id"]
+    assert sent[0]["arguments"] == {"a": 1, "b": {"c": [2**70, 0.5]}}
+    assert sent[0]["_meta"][META_IDEMPOTENCY_KEY] == "k"
+    assert sent == [sent[0]] * 3
+
+
+class Spans(OneSpan):
+    """Each is another one."""
+
+    def meta(self) -> dict[str, str]:
+        return {"traceparent": f"00-{self.trace_id}-{len(self.calls):016x}-01"}
+
+
+async def test_what_the_server_is_told_of_time_and_spans_is_each_attempts_own(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([refusal(-31004, 4000), RESULT])
+    options: dict[str, Any] = {"announce_timeout": True, "max_timeout": 60, "tracing": Spans()}
+    async with scripted(script, retry=CALM, **options) as (client, _):
+        await client.call_tool("x")
+    first, second = (request["params"]["_meta"] for request in script.requests)
+    assert (first[META_TIMEOUT], second[META_TIMEOUT]) == (60_000, 56_000)
+    assert first["traceparent"] != second["traceparent"]
 
 
 async def test_each_attempt_has_a_span_and_a_pause_has_none(
@@ -527,7 +550,10 @@ async def test_a_call_that_found_no_place_at_first_may_be_asked_for_input(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.call_tool, "first")
             await trio.testing.wait_all_tasks_blocked()
-            await client.call_tool("second", {"a": 1})
+            arguments = {"a": 1}
+            nursery.start_soon(client.call_tool, "second", arguments)
+            await trio.testing.wait_all_tasks_blocked()
+            arguments["a"] = 2  # too late
     _, second, third = script.requests
     assert second["params"]["arguments"] == third["params"]["arguments"] == {"a": 1}
 
@@ -795,6 +821,27 @@ def test_policies_that_make_no_sense(options: dict[str, Any]) -> None:
 def test_policies_of_wrong_types(options: dict[str, Any], words: str) -> None:
     with pytest.raises(TypeError, match=f"^{words}$"):
         Retry(**options)
+
+
+@pytest.mark.parametrize("base", [10**30, 10**400], ids=["large", "no float"])
+def test_pauses_of_huge_whole_numbers_are_bounded_too(base: int) -> None:
+    retry = Retry(attempts=5000, wait_initial=1, wait_exp_base=base, wait_max=2, wait_jitter=0)
+    pauses = [retry.pause_after(ConnectionLost("gone"), attempt, False) for attempt in (2, 4999)]
+    assert pauses == [2, 2]
+
+
+async def test_a_call_ends_whatever_looks_after_its_failure_raises() -> None:
+    ended: list[Call] = []
+    call = Call(1, "x", None, b"{}", "here", Journal(10, 10), ended.append, Limits())
+
+    def fail(_: Exception) -> None:
+        raise ZeroDivisionError
+
+    call.on_failed = fail
+    with pytest.raises(ZeroDivisionError):
+        call.lost(ConnectionLost("gone"))
+    assert ended == [call]
+    assert call.record is not None
 
 
 def test_pauses_grow_with_jitter_and_within_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:

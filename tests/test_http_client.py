@@ -11,6 +11,7 @@ import ssl
 import struct
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -552,6 +553,34 @@ def test_invariant_9_only_what_is_kept_counts() -> None:
         assert reader.feed(b": comment\nid: 7\n") == []
     for _ in range(1000):
         assert reader.feed(b"data: 7\n\n") == [b"7"]
+
+
+@pytest.mark.parametrize("part", [b"ab", b"\ndata:abc"])
+def test_invariant_9_what_comes_in_small_pieces_takes_no_more_room_than_it_counts(
+    part: bytes,
+) -> None:
+    reader = EventReader(1_000_000)
+    reader.feed(b"data:")
+    tracemalloc.start()
+    try:
+        for _ in range(100_000):
+            reader.feed(part)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * 100_000 * len(part)
+
+
+async def test_a_message_of_progress_is_clipped() -> None:
+    async def script(post: Post) -> None:
+        token = {"progressToken": post.body["id"], "progress": 1, "message": "x" * 100_000}
+        note = {"jsonrpc": "2.0", "method": "notifications/progress", "params": token}
+        await post.events(*(b"data: %b\n\n" % line for line in (encode(note), post.text("done"))))
+
+    updates: list[Any] = []
+    async with scripted(script, Limits(text_length=10)) as (client, _):
+        await client.call_tool("x", on_progress=updates.append)
+    assert [update.message for update in updates] == ["x" * 10]
 
 
 async def test_a_stream_with_progress_noise_and_an_answer() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
+from collections.abc import AsyncGenerator
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,9 +14,10 @@ import trio
 import trio.testing
 import trustme
 from tests.peers.scripted import DISCOVERED
-from tests.test_http_client import Post, echo, scripted, text_of
+from tests.test_http_client import Post, Scripted, echo, scripted, text_of
 
-from trio_mcp import AuthorizationRequired, connect
+from trio_mcp import AuthorizationRequired, CallTimeout, connect
+from trio_mcp.transports.http import pool
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
 
@@ -60,6 +64,43 @@ async def test_what_is_left_behind_an_answer_is_not_taken_for_the_next(
         assert text_of(await client.call_tool("last")) == "last"
         assert [post.connection for post in server.calls()] == [1, 2, 2]
         assert client._connection.violations == 1
+
+
+async def test_a_handshake_that_is_given_up_leaves_no_socket_open() -> None:
+    """The first connection is served, and the others never get a word."""
+    authority = trustme.CA()
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(theirs)
+    ours = ssl.create_default_context()
+    authority.configure_trust(ours)
+
+    async def script(post: Post) -> None:
+        await post.answer(post.text("once"), more="Connection: close\r\n")
+
+    served = Scripted(script)
+    hung_up = trio.Event()
+    silent = iter([False])
+
+    async def serve(stream: trio.SocketStream) -> None:
+        if next(silent, True):
+            while await stream.receive_some():
+                pass
+            hung_up.set()
+            return
+        tls: Any = trio.SSLStream(stream, theirs, server_side=True, https_compatible=True)
+        with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await served.serve(tls)
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        port = listeners[0].socket.getsockname()[1]
+        with trio.fail_after(10):
+            async with connect(f"https://127.0.0.1:{port}/mcp", ssl_context=ours) as client:
+                await client.call_tool("x")
+                with pytest.raises(CallTimeout):
+                    await client.call_tool("y", timeout=0.2)
+                await hung_up.wait()
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 10_000])
@@ -205,3 +246,53 @@ async def test_an_address_of_a_proxy_that_is_none_is_told(environment: pytest.Mo
     with pytest.raises(ValueError, match="proxy"):
         async with connect("http://127.0.0.1:9/mcp"):
             pass
+
+
+# A flood of small pieces --------------------------------------------------------------------------
+
+
+class Pieces:
+    """A response whose pieces have all come already."""
+
+    @property
+    def stream(self) -> AsyncGenerator[bytes]:
+        return self._pieces()
+
+    async def _pieces(self) -> AsyncGenerator[bytes]:
+        for _ in range(100 * pool.TURN):
+            yield b"x"
+
+
+async def test_other_tasks_have_their_turn_while_pieces_are_taken() -> None:
+    """And a cancellation does not leave a generator in its middle."""
+    response: Any = Pieces()
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        taken = [piece async for piece in pool._Answer(response)]
+        assert turns > 50
+        nursery.cancel_scope.cancel()
+        assert [piece async for piece in pool._Answer(response)] == taken
+    assert len(taken) == 100 * pool.TURN
+
+
+async def test_what_is_read_at_once_is_bounded() -> None:
+    asked: list[int] = []
+
+    class Stream:
+        async def read(self, max_bytes: int, timeout: float | None) -> bytes:
+            asked.append(max_bytes)
+            return b""
+
+    stream: Any = Stream()
+    watched = pool._Watched(stream, lambda: None)
+    await watched.read(1000)
+    await watched.read(10**9)
+    assert asked == [1000, pool.READ]

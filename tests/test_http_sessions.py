@@ -27,6 +27,7 @@ from trio_mcp import (
     Overloaded,
     ProtocolViolation,
     ServerError,
+    State,
     connect,
 )
 
@@ -368,6 +369,51 @@ async def test_a_cancellation_that_the_server_does_not_take_is_bounded() -> None
                 with trio.fail_after(2):
                     record = await call.ended()
             assert record.state.name == "CANCELLED"
+
+
+async def test_a_call_whose_cancellation_is_not_taken_leaves_its_connection_to_others() -> None:
+    async def script(request: HttpRequest) -> bool:
+        method = request.body.get("method")
+        if method == "tools/call" and request.body["params"]["name"] == "slow":
+            await request.begin_events()
+            await request.closed_by_client()
+            return True
+        if method == "notifications/cancelled":
+            await trio.sleep_forever()
+        return False
+
+    async with http_session(script, tools) as server:
+        limits = Limits(http_pool=1, http_trailing=0.1)
+        async with connect(server.address, limits=limits) as client:
+            async with client.start_tool("slow") as call:
+                await server.until(lambda: server.sent("tools/call"))
+                call.cancel("enough")
+                assert (await client.call_tool("quick", timeout=5)).text == "done"
+                assert call.state is State.CANCELLING  # nobody knows whether the server has heard
+                client.abort()
+                assert (await call.ended()).state is State.CANCELLED
+
+
+async def test_a_cancellation_does_not_wait_for_answers_that_the_server_does_not_take() -> None:
+    stream = Stream()
+
+    async def script(request: HttpRequest) -> bool:
+        if request.body.get("method") == "tools/call":
+            await request.begin_events()
+            await request.closed_by_client()
+            return True
+        if request.verb == "POST" and "method" not in request.body:
+            await trio.sleep_forever()
+        return await stream(request)
+
+    async with http_session(script) as server:
+        async with connect(server.address, limits=Limits(session_posts=1)) as client:
+            await server.until(lambda: stream.streams)
+            await stream.streams[0].event({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+            await server.until(server.answers)
+            with trio.move_on_after(0.1):
+                await client.call_tool("x")
+            await server.until(lambda: server.sent("notifications/cancelled"))
 
 
 async def test_progress_and_a_question_on_the_stream_of_the_call() -> None:

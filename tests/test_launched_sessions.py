@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from tests.peers.processes import alive
 from tests.peers.raw import until
+from tests.peers.sessions import HttpRequest, http_session
 from tests.test_process_cases import lines_of, pid_of, probe, stub
 
 from trio_mcp import ConnectionLost, IncompatibleServer, Limits, Restart, connect
+from trio_mcp.client import connecting
+from trio_mcp.transports.calling import ClientConnection
 
 BEGINS = ["initialize", "notifications/initialized", "tools/call"]
 ONCE_MORE = ["started", "server/discover", "started", *BEGINS]
@@ -93,3 +97,53 @@ async def test_one_that_ignores_discovery_gets_a_session_in_the_same_process(
         await pid_of(client)
     heard = [line for line in lines_of(record) if line != "notifications/cancelled"]
     assert heard == ["started", "server/discover", *BEGINS]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("when", ["before", "while"])
+async def test_abort_holds_for_what_is_launched_later(
+    number: int, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes before, or while, a process is launched: the first one or the one that follows."""
+    record = tmp_path / "record"
+    record.touch()
+    client = connect(planned(record, "exits"))
+    real, pids = connecting._open_connection, []
+
+    async def open_connection(*args: Any) -> Any:
+        opened: Any = await real(*args)
+        pids.append(opened[0].process._process.pid)
+        if when == "while" and len(pids) == number:
+            client.abort()
+        return opened
+
+    async def close(self: ClientConnection) -> None:
+        await close_one(self)
+        if when == "before":
+            client.abort()
+
+    close_one = ClientConnection.close
+    monkeypatch.setattr(connecting, "_open_connection", open_connection)
+    if number == 1 and when == "before":
+        client.abort()
+    else:
+        monkeypatch.setattr(ClientConnection, "close", close)
+    with trio.fail_after(5), pytest.raises(ConnectionLost, match="the client was aborted"):
+        async with client:
+            pytest.fail("there is no client")
+    assert len(pids) == (number if when == "while" else number - 1)
+    assert not any(map(alive, pids))
+    assert not set(lines_of(record)) & {"initialize", "tools/call"}
+
+
+async def test_abort_after_the_session_has_begun_leaves_no_client() -> None:
+    async def script(request: HttpRequest) -> bool:
+        if request.body.get("method") == "notifications/initialized":
+            client.abort()
+        return False
+
+    async with http_session(script) as server:
+        client = connect(server.address)
+        with trio.fail_after(5), pytest.raises(ConnectionLost, match="the client was aborted"):
+            async with client:
+                pytest.fail("there is no client")

@@ -652,6 +652,29 @@ async def test_abort_while_a_server_is_opened_again_asks_it_nothing(
             await client.call_tool("any")
 
 
+async def test_a_question_that_comes_while_the_client_is_closed_ends_its_call_alone(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    """It is lost for good a step before the connection that carries its calls is closed."""
+    result = {"resultType": "input_required", "requestState": "s"}
+
+    def asks(request: dict[str, Any]) -> dict[str, Any] | None:
+        return result if request["method"] == "tools/call" else None
+
+    async with world(monkeypatch, asks, Restart()) as (client, it):
+        connection: Any = client._connection
+        call = client.start_tool("any")
+        async with call as started:
+            connection._lose("the client was closed")
+            with pytest.raises(ConnectionLost, match="closed") as lost:
+                await started.result()
+            assert lost.value.sent
+            assert started.state is State.FAILED
+        assert not connection._newest.gone
+        assert connection.calls == ()
+    assert len(it.scripts) == 1
+
+
 async def test_a_cancelled_caller_is_heard_before_the_end(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:

@@ -260,13 +260,17 @@ def subscription_of(params: Mapping[str, Any]) -> RequestId | None:
     return subscription_id if is_request_id(subscription_id) else None
 
 
-def read_progress(params: dict[str, Any]) -> ProgressUpdate:
-    """Raises ``TypeError``, ``ValueError`` or ``OverflowError`` for a malformed one."""
-    return check_progress(
+def read_progress(params: dict[str, Any], limits: Limits) -> ProgressUpdate:
+    """An update with at most ``Limits.text_length`` characters of its message. Raises
+    ``TypeError``, ``ValueError`` or ``OverflowError`` for a malformed one."""
+    update = check_progress(
         params.get("progress"),  # type: ignore[arg-type]  # checked there
         params.get("total"),
         params.get("message"),
     )
+    if update.message is None:
+        return update
+    return attrs.evolve(update, message=update.message[: limits.text_length])
 
 
 class ClientConnection(Unasked):
@@ -308,17 +312,21 @@ class ClientConnection(Unasked):
 
         Shielded until then: what a cancelled caller has to say to the server still goes out.
         """
-        with self._life:
-            async with trio.open_nursery() as nursery:
-                if self.process is not None:
-                    nursery.start_soon(self.process.drain_stderr)
-                    nursery.start_soon(self._watch, self.process)
-                nursery.start_soon(self._write)
-                await self._channel.read(self._on_message, self._on_garbage)
-                if self.process is not None:
-                    await self.process.settle()
-                self._lose(_end_of(self._wire))
-                self._heard.set()
+        try:
+            with self._life:
+                async with trio.open_nursery() as nursery:
+                    if self.process is not None:
+                        nursery.start_soon(self.process.drain_stderr)
+                        nursery.start_soon(self._watch, self.process)
+                    nursery.start_soon(self._write)
+                    await self._channel.read(self._on_message, self._on_garbage)
+                    if self.process is not None:
+                        await self.process.settle()
+                    self._lose(_end_of(self._wire))
+                    self._heard.set()
+        finally:  # a Ctrl-C may have struck in one of the tasks
+            self._lose("the client was interrupted")
+            self._written.set()
 
     async def close(self) -> None:
         """End it: what waits fails, what is queued goes out if the server reads, in bounds.
@@ -537,12 +545,10 @@ class ClientConnection(Unasked):
         if call is None or call.state is not State.RUNNING or call.sent_at is None:
             return  # late: it crossed our cancellation, or the answer
         try:
-            update = read_progress(params)
+            update = read_progress(params, self._limits)
         except (TypeError, ValueError, OverflowError) as error:
             self._violation(f"a malformed progress notification: {error}")
         else:
-            if update.message is not None:
-                update = attrs.evolve(update, message=update.message[: self._limits.text_length])
             call.heard_progress(update)
 
     def _on_notification(self, method: str, params: dict[str, Any]) -> None:

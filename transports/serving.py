@@ -89,6 +89,7 @@ class ServerConnection:
 
     # Life of the connection ---------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection  # see Exchange.run
     async def run(self) -> None:
         """The connection, from its first byte until nothing of it is left."""
         core = self._core
@@ -135,6 +136,7 @@ class ServerConnection:
         if source is not None:
             self._end(source)
 
+    @trio.lowlevel.enable_ki_protection
     async def _drain(self) -> None:
         await self._drain_asked.wait()
         limits = self._core.limits

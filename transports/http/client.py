@@ -115,13 +115,16 @@ class HttpClientConnection(Unasked):
 
         Shielded until then: what a cancelled caller has to say to the server is still said.
         """
-        with self._life:
-            async with trio.open_nursery() as nursery:
-                self._nursery = nursery
-                for post in self._early:
-                    self._start(nursery, post)
-                self._early.clear()
-                await trio.sleep_forever()
+        try:
+            with self._life:
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    for post in self._early:
+                        self._start(nursery, post)
+                    self._early.clear()
+                    await trio.sleep_forever()
+        finally:  # a Ctrl-C may have struck in one of the tasks
+            self._lose("the client was interrupted")
 
     async def close(self) -> None:
         """End it: what waits fails, every stream is closed, in bounds and also if cancelled."""
@@ -285,8 +288,12 @@ class HttpClientConnection(Unasked):
     # One call -------------------------------------------------------------------------------------
 
     def _start(self, nursery: trio.Nursery, post: Post) -> None:
-        self._posts.add(post)
-        nursery.start_soon(self._run_post, post, name=post.call.name)
+        try:
+            nursery.start_soon(self._run_post, post, name=post.call.name)
+        except RuntimeError:  # a Ctrl-C has closed it, and run() has not heard of it yet
+            self._lose("the client was interrupted")
+        else:
+            self._posts.add(post)
 
     async def _run_post(self, post: Post) -> None:
         call = post.call
@@ -297,7 +304,11 @@ class HttpClientConnection(Unasked):
             self._posts.discard(post)
             self._post_ended.set()
             self._post_ended = trio.Event()
-            call.lost(ConnectionLost("the client was closed", sent=call.sent))
+            self._left(call)
+
+    def _left(self, call: Call) -> None:
+        """Nobody reads its answer any more."""
+        call.lost(ConnectionLost("the client was closed", sent=call.sent))
 
     async def _ask(self, post: Post) -> None:
         call = post.call
@@ -465,7 +476,7 @@ class HttpClientConnection(Unasked):
             self._violation("progress of another request")
             return
         try:
-            update = read_progress(params)
+            update = read_progress(params, self._limits)
         except (TypeError, ValueError, OverflowError) as error:
             self._violation(f"a malformed progress notification: {error}")
         else:

@@ -38,11 +38,11 @@ class EventReader:
         self._id = b""
         self._limit = limit
         self._size = 0  # of the event so far, its unfinished line included
-        self._line: list[bytes] = []
+        self._line = bytearray()
         self._after_cr = False
         self._first = True
         self._type = b""
-        self._data: list[bytes] = []
+        self._data = bytearray()  # each line of it with its end
 
     def following(self) -> EventReader:
         """A reader of the stream that goes on where this one has ended."""
@@ -69,13 +69,13 @@ class EventReader:
 
     def _hold(self, part: bytes) -> None:
         if part:
-            self._line.append(part)
+            self._line += part
             self._size += len(part)
             if self._size > self._limit:
                 raise EventTooLong(f"an event is longer than {self._limit} bytes")
 
     def _end_line(self, events: list[bytes]) -> None:
-        line = b"".join(self._line)
+        line = bytes(self._line)
         self._line.clear()
         if self._first:
             self._first = False
@@ -85,7 +85,7 @@ class EventReader:
             return
         name, _, value = line.partition(b":")
         if name == b"data":
-            self._data.append(value.removeprefix(b" "))
+            self._data += value.removeprefix(b" ") + b"\n"
         else:
             self._size -= len(line)
             if name == b"event":
@@ -100,7 +100,7 @@ class EventReader:
             self.retry = int(value)
 
     def _end_event(self, events: list[bytes]) -> None:
-        data = b"\n".join(self._data)
+        data = bytes(self._data[:-1])
         self.last_id = self._id
         if data and self._type in (b"", b"message"):
             events.append(data)

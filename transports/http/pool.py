@@ -16,10 +16,17 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpcore2
 import httpx2
+import trio
 
 from ...runtime.limits import Limits
 
-__all__ = ["http_client"]
+__all__ = ["READ", "TURN", "http_client"]
+
+TURN: Final = 32
+"""Pieces of an answer that are handed on before other tasks have their turn."""
+
+READ: Final = 16 * 1024
+"""Bytes that are read at once: what they hold, however small its pieces are, is taken in one go."""
 
 OnSurplus = Callable[[], None]
 
@@ -116,9 +123,13 @@ class _Answer(httpx2.AsyncByteStream):
         self._response = response
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
+        count = 0
         try:
             async for chunk in cast(AsyncIterable[bytes], self._response.stream):
                 yield chunk
+                count += 1
+                if count % TURN == 0:  # not cancelled: that is for the innermost generator
+                    await trio.lowlevel.cancel_shielded_checkpoint()
         except _FAILED as error:
             raise httpx2.TransportError(str(error)) from error
 
@@ -162,7 +173,7 @@ class _Watched(httpcore2.AsyncNetworkStream):
         if self._last:
             data, self._last = self._last, b""
             return data
-        data = await self._stream.read(max_bytes, timeout)
+        data = await self._stream.read(min(max_bytes, READ), timeout)
         if self._asked and len(data) > 1:
             data, self._last = data[:-1], data[-1:]
         return data
@@ -180,7 +191,13 @@ class _Watched(httpcore2.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        stream = await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        try:
+            stream = await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        except BaseException:  # the pool does not know of it yet
+            with trio.CancelScope(shield=True) as scope:
+                scope.cancel("the handshake has failed")
+                await self._stream.aclose()
+            raise
         return _Watched(stream, self._on_surplus)
 
     def get_extra_info(self, info: str) -> Any:

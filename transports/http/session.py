@@ -2,11 +2,12 @@
 
 Theory of operation. Requests are posts, as ever, and so is all else that the client says: that it
 has cancelled a call, its answers to the server's questions. To close a stream says nothing: a call
-is cancelled by a post, and its stream is closed when that has been taken. A stream that breaks off
-may be asked for again, by the id of its last event. One more stream, asked for with GET, carries
-what belongs to no call; not every server has it. Many that have it drop what they want to tell or
-ask while it is not there yet, so no call goes out before. The session ends with a DELETE of ours or
-with a 404 of the server's, or a 400 that means the same; then nothing more can be said in it.
+is cancelled by a post, and its stream is closed when that has been taken, or a little later: calls
+that wait need its connection. A stream that breaks off may be asked for again, by the id of its
+last event. One more stream, asked for with GET, carries what belongs to no call; not every server
+has it. Many that have it drop what they want to tell or ask while it is not there yet, so no call
+goes out before. The session ends with a DELETE of ours, or with a 404 of the
+server's or a 400 that means the same; then nothing more can be said in it.
 
 What is no call has a pool of connections of its own: calls that fill theirs may be waiting for just
 that, the answer to a question or their cancellation.
@@ -69,8 +70,9 @@ class HttpSessionConnection(HttpClientConnection):
         super().__init__(address, limits, journal, headers=headers, ssl_context=ssl_context)
         self.session = session
         self._talk = session
-        # One connection for the stream that belongs to no call, besides those for what is said.
-        aside = attrs.evolve(limits, http_pool=limits.session_posts + 1)
+        # One connection for the stream that belongs to no call, besides those for what is said: as
+        # many answers as there may be, and as many cancellations as there are calls.
+        aside = attrs.evolve(limits, http_pool=limits.http_pool + limits.session_posts + 1)
         self._aside = http_client(self._url, aside, ssl_context, self._on_surplus)
         self._session_id: str | None = None
         self._over: str | None = None
@@ -177,6 +179,7 @@ class HttpSessionConnection(HttpClientConnection):
             post.scope.cancel(reason)
         else:
             self._say(self._tell_cancelled, post, reason)
+            post.scope.deadline = trio.current_time() + self._limits.http_trailing
         return True
 
     async def _tell_cancelled(self, post: Post, reason: str | None) -> None:
@@ -189,6 +192,10 @@ class HttpSessionConnection(HttpClientConnection):
             if post.call.state is State.CANCELLING:
                 post.call.stopped()
             post.scope.cancel(reason)
+
+    def _left(self, call: Call) -> None:
+        if call.state is not State.CANCELLING:  # then it ends when the server has been told
+            super()._left(call)
 
     def _new_post(
         self, request_id: int, method: str, target: str | None, frame: bytes | None
@@ -256,7 +263,11 @@ class HttpSessionConnection(HttpClientConnection):
     def _say(self, task: Callable[..., Awaitable[None]], *args: Any) -> None:
         if self._nursery is not None:
             self._saying += 1
-            self._nursery.start_soon(self._bounded, task, *args)
+            try:
+                self._nursery.start_soon(self._bounded, task, *args)
+            except RuntimeError:  # see _start
+                self._saying -= 1
+                self._lose("the client was interrupted")
 
     async def _bounded(self, task: Callable[..., Awaitable[None]], *args: Any) -> None:
         try:

@@ -113,7 +113,7 @@ class PendingCall:
         self._answers = answers
         self._repeats = repeats
         call.tell()
-        self._frame = call.frame if answers is not None else None
+        self._frame = None if answers is None and repeats is None else call.frame
         self._look_after(call)
 
     @property
@@ -202,14 +202,20 @@ class PendingCall:
 
     # Further rounds -------------------------------------------------------------------------------
 
-    def _go_on(self, result: dict[str, Any]) -> None:
-        """The server asks for input, which ends a request, and not the call."""
-        call = self._connection.reserve(self.call.method, self.call.target)
+    def _go_on(self, result: dict[str, Any]) -> ConnectionLost | None:
+        """The server asks for input, which ends a request, and not the call, unless the connection
+        is lost for good."""
+        try:
+            call = self._connection.reserve(self.call.method, self.call.target)
+        except ConnectionLost as error:
+            error.sent = True  # it was this round that the server has answered
+            return error
         call.go_on_from(self.call)
         self._look_after(call)
         self._rounds += 1
         self._may_have_run = True
         self._asked = result
+        return None
 
     async def _answer(self, result: dict[str, Any]) -> None:
         """Have the callbacks answer, and make the call again. What they raise cancels the call."""
@@ -300,14 +306,15 @@ class PendingCall:
         if call.state is not State.RUNNING:
             return
         assert self._repeats is not None
+        assert self._frame is not None
         self._again_at = None
         call.heard_at = self._round_began_at = trio.current_time()
         try:
-            self._repeats.send(call)
+            self._repeats.send(call, self._frame)
         except ConnectionLost as error:
             call.lost(error)
         else:
-            self._frame = call.frame if self._answers is not None else None
+            self._frame = call.frame
 
     # Timeouts -------------------------------------------------------------------------------------
 

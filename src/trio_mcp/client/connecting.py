@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from ..runtime.errors import ConnectionLost
-from ..runtime.groups import leaf_of
+from ..runtime.groups import interruption_in, leaf_of
 from ..runtime.journal import Journal
 from ..runtime.limits import Limits, limits_or_default
 from ..runtime.logs import check_level
@@ -175,9 +175,31 @@ def connect(
     kept = ResponseCache(limits) if cache else None
     options = _Options(env, cwd, headers, ssl_context, restart, reader, tools, retry, kept)
     said = _Said(info, answers, level)
-    opened: list[CallConnection] = []
+    opened = _Connections()
     tracer = guarded(tracing)
     return Connecting(_connected(target, said, timeouts, limits, tracer, options, opened), opened)
+
+
+class _Connections(list[CallConnection]):
+    """Those that there are so far, to be closed in the end. :meth:`abort` holds for later ones,
+    too."""
+
+    _aborted = False
+
+    def append(self, connection: CallConnection) -> None:
+        super().append(connection)
+        if self._aborted:
+            connection.abort()
+
+    def abort(self) -> None:
+        self._aborted = True
+        for connection in self:
+            connection.abort()
+
+    def check(self) -> None:
+        """Raises :class:`ConnectionLost` if they are, and others would be, aborted."""
+        if self._aborted:
+            raise ConnectionLost("the client was aborted")
 
 
 @attrs.frozen
@@ -258,9 +280,10 @@ async def _connected(
     limits: Limits,
     tracing: GuardedTracing | None,
     options: _Options,
-    to_close: list[CallConnection],
+    to_close: _Connections,
 ) -> AsyncGenerator[Client, None]:
     journal = Journal(limits.journal_records, limits.journal_backlog)
+    to_close.check()
     # Outside of the nursery, which would put what this raises into a group.
     opened = await _open_connection(target, limits, journal, options)
     connection, serve = _supervised(opened, target, limits, journal, options)
@@ -290,6 +313,7 @@ async def _connected(
                 launch = partial(_launch_again, target, limits, journal, options, nursery, to_close)
                 again = launch if _is_command(target) else None
                 await find_out(client, connection, earlier, to_close, limits, options.retry, again)
+                to_close.check()
                 if isinstance(connection, RestartingConnection):
                     _supervise(connection, client, limits)
                 yield client
@@ -302,11 +326,20 @@ async def _connected(
                     failure = failure if failure is not None else raised
             nursery.cancel_scope.cancel("the client was closed")
     except BaseExceptionGroup as group:  # a Ctrl-C that struck in one of our tasks
-        failure = failure if isinstance(failure, Exception) else leaf_of(group)
+        failure = _first_of(failure, group)
     finally:
         journal.end_watching()
     if failure is not None:
         raise failure
+
+
+def _first_of(failure: BaseException | None, group: BaseExceptionGroup) -> BaseException:
+    """What comes out, of what the block has raised and what our tasks have. A Ctrl-C wins: that of
+    a task ends the connection, and what the block raises then is often only a consequence."""
+    interruption = interruption_in(group)
+    if interruption is not None and interruption_in(failure) is None:
+        return interruption
+    return leaf_of(group) if failure is None or isinstance(failure, trio.Cancelled) else failure
 
 
 async def _launch_again(
@@ -315,9 +348,11 @@ async def _launch_again(
     journal: Journal,
     options: _Options,
     nursery: trio.Nursery,
-    to_close: list[CallConnection],
+    to_close: _Connections,
 ) -> CallConnection:
-    """A new process of the same command, running; ``to_close`` gets it. Raises ``OSError``."""
+    """A new process of the same command, running; ``to_close`` gets it. Raises ``OSError``, and
+    :class:`ConnectionLost` if the client was aborted."""
+    to_close.check()
     connection, _ = await _open_connection(target, limits, journal, options)
     to_close.append(connection)
     nursery.start_soon(connection.run)
@@ -436,7 +471,7 @@ class Connecting(AbstractAsyncContextManager["Client"]):
     """
 
     def __init__(
-        self, connected: AbstractAsyncContextManager[Client], opened: Sequence[CallConnection]
+        self, connected: AbstractAsyncContextManager[Client], opened: _Connections
     ) -> None:
         self._connected = connected
         self._opened = opened
@@ -446,9 +481,9 @@ class Connecting(AbstractAsyncContextManager["Client"]):
 
     def abort(self) -> None:
         """End the connection without grace, as :meth:`.Client.abort` does, also while there is no
-        client yet: then whoever waits for one has to be cancelled, too. Never waits."""
-        for connection in self._opened:
-            connection.abort()
+        client yet: whoever waits for one gets :class:`~trio_mcp.ConnectionLost` once what is being
+        opened is open, or has to be cancelled. Never waits."""
+        self._opened.abort()
 
     async def __aenter__(self) -> Client:
         if self._entered:

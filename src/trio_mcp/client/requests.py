@@ -7,16 +7,18 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+import attrs
 import trio
 
 from ..runtime.call import Call
 from ..runtime.errors import ConnectionLost
 from ..runtime.journal import printable
+from ..runtime.jsonrpc import decode
 from ..runtime.limits import Limits
 from ..runtime.models.base import META_TIMEOUT
 from ..runtime.server_errors import InvalidParams
 from ..runtime.tracing import GuardedTracing, TracedRequest, trace_id_of
-from ..transports.calling import CallConnection
+from ..transports.calling import CallConnection, encode_call
 from .calls import OnProgress, PendingCall, Timeouts, read_result
 from .checks import check_function, check_text
 from .eras.base import ClientEra
@@ -83,8 +85,7 @@ class Requests:
             gives_up_at = trio.current_time() + timeouts.total
         repeats = None
         if retry is not None:
-            send = partial(self._send, wanted, gives_up_at=gives_up_at)
-            repeats = Repeats(retry, reads, send)
+            repeats = Repeats(retry, reads, partial(self._send_again, wanted, gives_up_at))
         failure = None
         try:
             call = self._send(wanted, gives_up_at=gives_up_at)
@@ -92,7 +93,9 @@ class Requests:
             if repeats is None:
                 raise
             failure = error  # of the first attempt
+            frame = encode_call(0, wanted.method, wanted.params, self._limits)
             call = connection.reserve(wanted.method, wanted.target)
+            call.load(frame)  # what it would have sent, for the next one
         answers = self._answers if wanted.rounds else None
         pending = PendingCall(connection, call, timeouts, self._limits, answers, repeats)
         if failure is not None:
@@ -183,6 +186,14 @@ class Requests:
         if self._tracing is None and wanted.trace is None:
             return self._put(wanted, {**wanted.params, "_meta": meta}, reserved)
         return self._send_traced(wanted, meta, reserved)
+
+    def _send_again(
+        self, wanted: Wanted, gives_up_at: float | None, call: Call, earlier: bytes
+    ) -> Call:
+        """With the very same parameters as in ``earlier``; only ``_meta`` is made anew."""
+        params = decode(earlier)["params"]
+        del params["_meta"]
+        return self._send(attrs.evolve(wanted, params=params), call, gives_up_at)
 
     def _put(self, wanted: Wanted, params: Mapping[str, Any], reserved: Call | None) -> Call:
         if reserved is None:

@@ -47,7 +47,8 @@ class Retry:
     A call is made again only if it is known that the server has not begun with it, or if it only
     reads: a list, a resource, a prompt, a completion, discovery; or a tool that a server which is
     ``trusted`` calls read-only or idempotent. Never after a timeout, and never once the server has
-    asked for input. In its pauses it is a call in flight, which can be cancelled.
+    asked for input. In its pauses it is a call in flight, which can be cancelled. Each attempt
+    sends the same parameters, whatever has become of the caller's objects.
 
     :param attempts: most attempts, the first one included; 1 for none but that.
     :param timeout: no further attempt is planned for later than that after the call has begun. The
@@ -83,10 +84,10 @@ class Retry:
 
     def _pause(self, attempt: int) -> float:
         try:
-            grown = self.wait_initial * self.wait_exp_base ** (attempt - 1)
+            grown = float(self.wait_exp_base) ** (attempt - 1) * float(self.wait_initial)
+            return min(self.wait_max, grown + random.uniform(0, self.wait_jitter))
         except OverflowError:
             return self.wait_max
-        return min(self.wait_max, grown + random.uniform(0, self.wait_jitter))
 
 
 def check_retry(retry: Any) -> None:
@@ -100,12 +101,13 @@ class Repeats:
     """How one call is made again.
 
     :param reads: whether it does no harm if it is made twice.
-    :param send: sends the next attempt, which has been reserved. Never waits.
+    :param send: sends the next attempt, which has been reserved, with the parameters of the
+        request that it is given. Never waits.
     """
 
     retry: Retry
     reads: bool
-    send: Callable[[Call], Call]
+    send: Callable[[Call, bytes], Call]
 
     def pause_after(
         self, error: Exception, attempt: int, connection: CallConnection
