@@ -74,7 +74,7 @@ async def test_one_that_is_silent_the_second_time_is_waited_for_within_the_limit
     tmp_path: Path,
 ) -> None:
     record = tmp_path / "record"
-    with trio.fail_after(30), pytest.raises(IncompatibleServer, match="within 2 s"):
+    with trio.fail_after(30), pytest.raises(IncompatibleServer, match="within connect=2 s"):
         async with connect(planned(record, "exits", "silent"), limits=Limits(connect=2)):
             pytest.fail("connected")
     assert lines_of(record)[-2:] == ["started", "initialize"]
