@@ -38,7 +38,7 @@ class Turns:
 
     def begin(self) -> bool:
         """Whether a request may begin in this turn, which is counted then; else :meth:`wait`."""
-        if self._begun >= self._most or self._waiting:
+        if self._begun >= self._most:  # as it is while anybody waits
             return False
         self._begun += 1
         if self._begun == self._half:
@@ -62,7 +62,7 @@ class Turns:
             while True:
                 await self._needed.wait()
                 self._needed = trio.Event()
-                while self._begun >= self._half:  # as it is while anybody waits
+                while self._begun >= self._half:
                     self._begin_anew()
                     await trio.lowlevel.checkpoint()
         finally:
