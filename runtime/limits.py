@@ -99,6 +99,9 @@ class Limits:
     """How long a connection may wait for its next request."""
     http_pipeline: int = _count(16)
     """Requests that wait on one connection while one is served; with more it is closed."""
+    http_turn: int = _count(16)
+    """Requests that an HTTP server begins in one turn of the event loop, about; more wait for the
+    next one, in turns between clients."""
     authentication: float = _bound(10.0)
     """How long ``authenticate`` may take for one request; then it is answered 500."""
     http_silence: float = _bound(5.0)

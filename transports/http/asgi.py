@@ -85,7 +85,6 @@ class AsgiApp:
         try:
             async with trio.open_nursery() as nursery:
                 clockwork = Clockwork(nursery, self.service.core.limits)
-                nursery.start_soon(clockwork.break_silences)
                 self._clockwork = clockwork
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
@@ -230,7 +229,6 @@ class _Request:
             clockwork = self._clockwork
             if clockwork is None:
                 clockwork = Clockwork(self._nursery, self._limits)
-                self._nursery.start_soon(clockwork.break_silences)
             with trio.CancelScope(shield=True):  # as long as a shutdown may take
                 await self._serve_request(body, clockwork)
             self._answered = True
@@ -289,6 +287,8 @@ class _Request:
 
     async def _serve_request(self, body: bytearray, clockwork: Clockwork) -> None:
         service = self._service
+        if not clockwork.turns.begin():
+            await clockwork.turns.wait(self.client)
         principal = None
         if service.authentication is not None:
             verdict = await self._identify(service.authentication)

@@ -1,4 +1,4 @@
-"""What the replies of one carrier share that goes by time: silences, progress, dates."""
+"""What the requests of one carrier share that goes by time: turns, silences, progress, dates."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import trio
 from ...runtime.limits import Limits
 from ...runtime.progress import Pacer
 from .reply import HttpReply
+from .turns import Turns
 
 __all__ = ["Clockwork"]
 
@@ -19,12 +20,15 @@ class Clockwork:
 
     def __init__(self, nursery: trio.Nursery, limits: Limits) -> None:
         self.pacer = Pacer(nursery)
+        self.turns = Turns(limits)
         self.replies: set[HttpReply] = set()
         self._limits = limits
         self._openings: dict[int, bytes] = {}
         self._dated_at = float("-inf")
+        nursery.start_soon(self.turns.give)
+        nursery.start_soon(self._break_silences)
 
-    async def break_silences(self) -> None:
+    async def _break_silences(self) -> None:
         """Look after all replies, now and then, until cancelled."""
         limits = self._limits
         while True:

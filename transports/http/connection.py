@@ -223,7 +223,12 @@ class HttpConnection:
 
     async def _serve_request(self, item: Whole) -> bool:
         """Serve one request; whether the connection may go on."""
-        service, replies = self._service, self._clockwork.replies
+        service, clockwork = self._service, self._clockwork
+        if not clockwork.turns.begin():
+            await clockwork.turns.wait(self.client)
+            if self._lost is not None:
+                return False
+        replies = clockwork.replies
         principal = None
         if service.authentication is not None and not self._shutting_down:
             verdict = await self._identify(service.authentication, item.head)
@@ -239,7 +244,7 @@ class HttpConnection:
             await self._answer(request, keep=keep)
             return keep
         now = trio.current_time()
-        reply = HttpReply(self._clockwork.pacer, self._open_stream, now)
+        reply = HttpReply(clockwork.pacer, self._open_stream, now)
         exchange = self._current = service.core.open(request, self, reply, now, principal)
         self._keep, self._chunked = keep and item.chunked, item.chunked
         replies.add(reply)

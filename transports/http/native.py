@@ -70,7 +70,6 @@ class _Server:
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as self._nursery:
                 self._clockwork = Clockwork(self._nursery, self._service.core.limits)
-                self._nursery.start_soon(self._clockwork.break_silences)
                 self._nursery.start_soon(self._accept_all, listeners)
                 task_status.started()
                 await self._drain_asked.wait()
