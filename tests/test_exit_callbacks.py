@@ -14,6 +14,7 @@ import trio
 import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.peers.inspection import offloaded
 from tests.peers.raw import RawPeer, call, cancel, raw_client, text_of, until
 from tests.peers.raw_http import HttpPeer, post
 from tests.test_races import ScriptedWire
@@ -398,6 +399,43 @@ async def test_an_abandoned_thread_is_told_that_it_is_too_late(registers: str) -
         site.gate.set()
         await until(told.is_set)
         await until(lambda: not site.server.scopes().children[1:])
+
+
+async def test_a_slot_is_kept_until_all_have_run_though_an_abandoned_thread_ends_before(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    site, door, runs = Site(Limits(cleanup=5)), trio.Event(), 0
+
+    async def limited(ctx: Context) -> str:
+        nonlocal runs
+        runs += 1
+        ctx.on_exit(door.wait)
+        if runs == 1:
+            with trio.move_on_after(1):
+                await ctx.run_sync(site.gate.wait)
+        return "done"
+
+    async def pass_by(seconds: float) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(seconds)
+        await trio.testing.wait_all_tasks_blocked()
+
+    site.server.tool(name="tool", limit=1)(limited)
+    async with served(site) as peer:
+        await peer.send(call(1, "tool"))
+        await pass_by(1)
+        await pass_by(5)
+        assert [work.state for work in offloaded(site.server)] == ["abandoned"]
+        await peer.send(call(2, "tool"))
+        site.gate.set()
+        while offloaded(site.server):
+            await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
+        assert runs == 1
+        door.set()
+        await peer.answer(1)
+        await peer.answer(2)
+    assert runs == 2
 
 
 # Clean-up blocks ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ for ever, or a limit of the runtime says how long.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -151,6 +152,97 @@ async def test_an_interrupt_that_fails_is_told_and_the_window_goes_on(
     )
     assert (record.cleanup, the_work(record).interrupts) == ("error", 1)
     assert "no such query" in caplog.text
+
+
+class Odd(BaseException):
+    """No ``Exception``."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Odd(),
+        SystemExit(3),
+        ExceptionGroup("two", [ValueError(), OSError()]),
+        BaseExceptionGroup("odd", [Odd(), ValueError()]),
+    ],
+    ids=repr,
+)
+async def test_whatever_an_interrupt_raises_the_thread_is_not_lost(
+    gate: threading.Event, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def interrupt() -> None:
+        raise error
+
+    bench = Bench(Limits(cleanup=0.05))
+    record = await bench.cancel(
+        lambda ctx: ctx.run_sync(gate.wait, interrupt=interrupt), lambda: offloaded(bench.server)
+    )
+    assert isinstance(bench.error, trio.Cancelled)
+    assert (record.cleanup, the_work(record).abandoned) == ("abandoned", True)
+    assert "the interrupt of Event.wait failed" in caplog.text
+    assert [scope.state for scope in offloaded(bench.server)] == ["abandoned"]
+
+
+async def test_an_interrupt_that_fails_when_the_window_ends_changes_nothing(
+    gate: threading.Event,
+) -> None:
+    async def fail() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ValueError
+
+    async def interrupt() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+            await trio.sleep_forever()
+
+    bench = Bench(Limits(cleanup=0.05))
+    record = await bench.cancel(
+        lambda ctx: ctx.run_sync(gate.wait, interrupt=interrupt), lambda: offloaded(bench.server)
+    )
+    assert isinstance(bench.error, trio.Cancelled)
+    assert (record.cleanup, the_work(record).abandoned) == ("abandoned", True)
+
+
+async def test_a_keyboard_interrupt_in_an_interrupt_goes_on_and_the_thread_is_listed(
+    gate: threading.Event,
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    bench = Bench(Limits(cleanup=60))
+    with pytest.raises(KeyboardInterrupt):
+        await bench.cancel(
+            lambda ctx: ctx.run_sync(gate.wait, interrupt=interrupt),
+            lambda: offloaded(bench.server),
+        )
+    assert isinstance(bench.error, KeyboardInterrupt)
+    assert [scope.state for scope in offloaded(bench.server)] == ["abandoned"]
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda ctx: ctx.run_sync(len, []),
+        lambda ctx: ctx.run_process(["true"]),
+        lambda ctx: ctx.run_in_process(os.getpid),
+    ],
+    ids=["thread", "command", "worker"],
+)
+async def test_a_request_that_is_over_begins_no_work(work: Callable[[Context], Any]) -> None:
+    """Nobody would stop it."""
+    kept: list[Context] = []
+
+    async def keep(ctx: Context) -> None:
+        kept.append(ctx)
+
+    bench = Bench()
+    await bench.run(keep)
+    with pytest.raises(RuntimeError, match="this request is over"):
+        await work(kept[0])
+    assert (bench.record.work, offloaded(bench.server)) == ((), [])
 
 
 async def test_a_function_that_does_not_stop_is_abandoned_and_its_end_is_written_down(
@@ -442,14 +534,16 @@ async def test_a_command_that_ignores_sigterm_is_killed_after_its_grace() -> Non
     assert not alive(pids[0])
 
 
-async def test_a_command_that_cleans_up_within_its_grace_is_left_to() -> None:
+@pytest.mark.parametrize("output", ["stdout", "stderr"])
+async def test_a_command_that_cleans_up_within_its_grace_is_left_to(output: str) -> None:
     """Its last words are read, however many."""
     begun: list[bytes] = []
     code = (
         "import signal, sys, time\n"
         "def leave(*_):\n"
-        "    sys.stdout.write('x' * 1_000_000)\n"
-        "    sys.stdout.flush()\n"
+        f"    sys.{output}.write('x' * 1_000_000)\n"
+        f"    sys.{output}.flush()\n"
+        "    time.sleep(0.3)\n"
         "    sys.exit(7)\n"
         "signal.signal(signal.SIGTERM, leave)\n"
         "print('begun', flush=True)\n"
@@ -488,12 +582,68 @@ async def test_nothing_that_a_command_has_left_behind_outlives_the_call() -> Non
     assert (work.exit_status, work.signals) == (0, ("SIGTERM",))
 
 
-async def test_who_leaves_the_group_with_a_pipe_is_not_waited_for() -> None:
-    bench = Bench()
-    result = await bench.run(lambda ctx: ctx.run_process(sh("setsid sleep 60 & echo $!")))
+@pytest.mark.parametrize("says", ["", "x"], ids=["silent", "talks"])
+@pytest.mark.parametrize("output", ["stdout", "stderr"])
+async def test_who_leaves_the_group_with_a_pipe_is_not_waited_for(output: str, says: str) -> None:
+    """However much it says."""
+    number = {"stdout": 1, "stderr": 2}[output]
+    script = f"while sleep 0.02; do printf '{says}' >&{number}; done"
+    code = (
+        "import subprocess\n"
+        "streams = dict.fromkeys(['stdout', 'stderr'], subprocess.DEVNULL)\n"
+        f"del streams[{output!r}]\n"
+        f"command = ['sh', '-c', {script!r}]\n"
+        "print(subprocess.Popen(command, start_new_session=True, **streams).pid)\n"
+    )
+    with trio.fail_after(10):
+        result = await Bench().run(lambda ctx: ctx.run_process(python(code)))
+    with contextlib.suppress(ProcessLookupError):  # if it did not survive the end of its pipe
+        os.killpg(int(result.stdout.replace(b"x", b"")), signal.SIGKILL)
     assert result.returncode == 0
-    escaped = int(result.stdout)
-    os.kill(escaped, signal.SIGKILL)
+
+
+async def test_what_a_command_wrote_is_read_however_slowly() -> None:
+    """Also when somebody who has left its group holds the pipe."""
+    read = 0
+
+    async def on_stdout(data: bytes) -> None:
+        nonlocal read
+        if not read:
+            await trio.sleep(0.8)  # until well after it has ended
+        read += len(data)
+
+    code = (
+        "import subprocess, sys\n"
+        "process = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        "print(process.pid, file=sys.stderr)\n"
+        "sys.stdout.write('x' * 100_000)\n"
+    )
+    result = await Bench().run(lambda ctx: ctx.run_process(python(code), on_stdout=on_stdout))
+    os.kill(int(result.stderr), signal.SIGKILL)
+    assert (len(result.stdout), read) == (100_000, 100_000)
+
+
+async def test_a_group_that_has_ended_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may be that of others by then."""
+    signals: list[int] = []
+    bench = Bench()
+
+    async def body(ctx: Context) -> None:
+        async def on_stdout(data: bytes) -> None:
+            await trio.sleep_forever()
+
+        await ctx.run_process(sh("echo x"), on_stdout=on_stdout)
+
+    def has_ended() -> bool:
+        for exchange in bench.server._core.exchanges():
+            if any(work.record.exit_status == 0 for work in exchange.work):
+                monkeypatch.setattr(os, "killpg", lambda _, number: signals.append(number))
+                return True
+        return False
+
+    record = await bench.cancel(body, has_ended)
+    assert signals == []
+    assert (the_work(record).signals, the_work(record).exit_status) == ((), 0)
 
 
 async def test_commands_beyond_the_limit_wait_and_can_be_cancelled() -> None:

@@ -15,27 +15,38 @@ __all__ = ["ProcessGroup"]
 
 
 class ProcessGroup:
-    """The group that ``process`` leads."""
+    """The group that ``process`` leads.
+
+    Once it is known to have ended it is left alone: the system may have given its number to others.
+    """
 
     def __init__(self, process: trio.Process) -> None:
         self._process = process
+        self._ended = False
 
     def send(self, number: signal.Signals) -> bool:
         """Signal all that is in it; ``False`` if nothing is."""
-        try:
-            os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
+        return self._reach(number)
 
     @property
     def lives(self) -> bool:
         """Whether anything in it lives."""
-        try:
-            os.killpg(self._process.pid, 0)
-        except (ProcessLookupError, PermissionError):
+        if not self._reach(0):
             return False
-        return _has_living(self._process.pid)
+        self._ended = not _has_living(self._process.pid)
+        return not self._ended
+
+    def _reach(self, number: int) -> bool:
+        if self._ended:
+            return False
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            self._ended = True
+            return False
+        except PermissionError:
+            return False
+        return True
 
     async def ends_within(self, seconds: float) -> bool:
         """Whether its leader, and then the rest of it, is gone in time."""
