@@ -22,7 +22,7 @@ import trio
 import trio.lowlevel
 from tests.peers.bench import Bench, called, the_work
 from tests.peers.inspection import offloaded
-from tests.peers.processes import alive
+from tests.peers.processes import alive, children
 from tests.peers.raw import until
 
 from trio_mcp import (
@@ -278,6 +278,50 @@ async def test_a_scope_of_the_handler_stops_a_function_and_not_the_request(
     assert bench.record.cleanup is None
 
 
+async def test_what_a_function_raises_too_late_is_an_error_of_the_clean_up(
+    gate: threading.Event,
+) -> None:
+    def fail() -> None:
+        gate.wait()
+        raise RuntimeError
+
+    bench = Bench(Limits(cleanup=60))
+
+    async def body(ctx: Context) -> None:
+        async def open_later() -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                gate.set()
+
+        ctx.nursery.start_soon(open_later)
+        await ctx.run_sync(fail)
+
+    record = await bench.cancel(body, lambda: offloaded(bench.server))
+    assert isinstance(bench.error, trio.Cancelled)
+    assert (record.cleanup, the_work(record).outcome) == ("error", "error")
+    assert [late.kind for late in record.late] == ["error"]
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda ctx: ctx.run_sync(len, []),
+        lambda ctx: ctx.run_process(["true"]),
+        lambda ctx: ctx.run_in_process(len, []),
+    ],
+    ids=["thread", "command", "worker"],
+)
+async def test_work_that_has_ended_is_listed_no_more(work: Callable[[Context], Any]) -> None:
+    bench = Bench()
+
+    async def body(ctx: Context) -> None:
+        await work(ctx)
+        assert offloaded(bench.server) == []
+
+    await bench.run(body)
+
+
 async def test_check_cancelled_works_in_the_function() -> None:
     def ask(ctx: Context) -> None:
         while True:
@@ -441,6 +485,11 @@ async def test_a_command_that_is_not_there() -> None:
         (["ls", 5], {}, TypeError, "str, bytes or os.PathLike"),
         ([b"ls"], {}, TypeError, "texts or paths"),
         (["ls"], {"input": "text"}, TypeError, "input are bytes, not str"),
+        (["ls"], {"on_stdout": 5}, TypeError, "on_stdout is a function, not 5"),
+        (["ls"], {"on_stderr": "x"}, TypeError, "on_stderr is a function, not 'x'"),
+        (["ls\0"], {}, ValueError, "null byte"),
+        (["ls"], {"env": {1: 2}}, TypeError, "expected str"),
+        (["ls"], {"cwd": "/no/such/folder"}, FileNotFoundError, "no/such/folder"),
         (["ls"], {"grace": -1}, ValueError, "grace is 0 to 60 seconds"),
         (["ls"], {"grace": float("nan")}, ValueError, "grace is 0 to 60 seconds"),
         (["ls"], {"grace": 61}, ValueError, "grace is 0 to 60 seconds"),
@@ -600,6 +649,105 @@ async def test_who_leaves_the_group_with_a_pipe_is_not_waited_for(output: str, s
     with contextlib.suppress(ProcessLookupError):  # if it did not survive the end of its pipe
         os.killpg(int(result.stdout.replace(b"x", b"")), signal.SIGKILL)
     assert result.returncode == 0
+
+
+@pytest.mark.parametrize("output", ["stdout", "stderr"])
+async def test_cancelled_who_has_left_the_group_with_a_pipe_is_not_waited_for(output: str) -> None:
+    pids: list[int] = []
+    script = "setsid sh -c 'echo $$; exec sleep 60' & wait"
+    bench = Bench(Limits(process_grace=30))
+    with trio.fail_after(10):
+        record = await bench.cancel(
+            lambda ctx: ctx.run_process(
+                sh(script if output == "stdout" else f"({script}) >&2"),
+                **{f"on_{output}": reported(pids)},
+            ),
+            lambda: pids,
+        )
+    os.kill(pids[0], signal.SIGKILL)
+    assert the_work(record).signals == ("SIGTERM",)
+
+
+async def test_a_command_that_outlives_sigkill_is_abandoned(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The system may take its time, with a disk that is stuck for one."""
+    pids: list[int] = []
+    bench = Bench()
+
+    def is_begun() -> bool:
+        if pids:
+            monkeypatch.setattr(os, "killpg", lambda *_: None)
+        return bool(pids)
+
+    record = await bench.cancel(
+        lambda ctx: ctx.run_process(
+            sh("echo $$; exec sleep 60"), on_stdout=reported(pids), grace=0.01
+        ),
+        is_begun,
+    )
+    work = the_work(record)
+    assert (work.abandoned, work.ended_at, record.cleanup) == (True, None, "abandoned")
+    assert work.signals == ("SIGTERM", "SIGKILL")
+    assert f"process {pids[0]} (sh) did not end at SIGKILL" in caplog.text
+    os.kill(pids[0], signal.SIGKILL)
+    await until(lambda: work.ended_at)
+    assert (work.outcome, work.exit_status) == ("stopped", -signal.SIGKILL)
+    assert pids[0] not in children()
+
+
+class AtStep(trio.abc.Instrument):
+    """Cancels a scope before so many steps of tasks have been made."""
+
+    def __init__(self, steps: int, scope: trio.CancelScope) -> None:
+        self.steps = steps
+        self._scope = scope
+
+    def before_task_step(self, _: trio.lowlevel.Task) -> None:
+        self.steps -= 1
+        if self.steps == 0:
+            self._scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda ctx: ctx.run_process(sh("echo x; echo y >&2; cat"), input=b"z"),
+        lambda ctx: ctx.run_process(sh("sleep 60 & trap '' TERM; echo x"), grace=0.01),
+        lambda ctx: ctx.run_process(["true"], input=b"z" * 1_000_000),
+        lambda ctx: ctx.run_sync(time.sleep, 0.001),
+        lambda ctx: ctx.run_in_process(time.sleep, 0.001),
+    ],
+    ids=["command", "ignores", "unread", "thread", "worker"],
+)
+async def test_invariant_4_a_cancel_at_any_step_leaves_nothing(
+    work: Callable[[Context], Any], request: pytest.FixtureRequest
+) -> None:
+    bench, is_worker = Bench(), request.node.callspec.id == "worker"
+
+    async def body(ctx: Context) -> None:
+        (exchange,) = bench.server._core.exchanges()
+        pools = exchange.core.pools
+        before = set(children())
+        for step in itertools.count(1):
+            with trio.CancelScope() as scope:
+                instrument = AtStep(step, scope)
+                trio.lowlevel.add_instrument(instrument)
+                try:
+                    await work(ctx)
+                finally:
+                    trio.lowlevel.remove_instrument(instrument)
+            assert len(set(children()) - before) <= is_worker  # one that is idle
+            assert (pools.processes.borrowed_tokens, pools.threads().busy) == (0, 0)
+            assert exchange.work == ()
+            if instrument.steps > 0:
+                break
+            for record in exchange.work_records:
+                assert (record.started_at is None) == (record.ended_at is None)
+                assert record.outcome in (None, "stopped", "result")
+        assert step > 2
+
+    await bench.run(body)
 
 
 async def test_what_a_command_wrote_is_read_however_slowly() -> None:

@@ -91,6 +91,9 @@ class Command:
         args = tuple(os.fspath(part) for part in command)
         if not all(isinstance(part, str) for part in args):
             raise TypeError(f"a command's parts are texts or paths, not {command!r:.80}")
+        for name in ("on_stdout", "on_stderr"):
+            if options[name] is not None and not callable(options[name]):
+                raise TypeError(f"{name} is a function, not {options[name]!r:.80}")
         return cls(args=args, input=None if data is None else bytes(data), **options)
 
 
@@ -134,7 +137,8 @@ class _Run:
             outcome = "stopped"
             raise
         finally:
-            self._work.end(outcome)
+            if not self._work.record.abandoned:
+                self._work.end(outcome)
         process, stdout, stderr = self._process, self._stdout, self._stderr
         assert process.returncode is not None
         return ProcessResult(
@@ -203,6 +207,7 @@ class _Run:
         work.record.exit_status = returncode
         if returncode is None:
             work.record.abandoned = True
+            trio.lowlevel.spawn_system_task(self._await_end, name="trio-mcp abandoned process")
             logger.warning(
                 "exchange %d: process %d (%s) did not end at SIGKILL and is abandoned",
                 work.exchange.key,
@@ -210,6 +215,12 @@ class _Run:
                 work.record.label,
             )
         work.exchange.note_cleanup("clean" if returncode is not None else "abandoned")
+
+    async def _await_end(self) -> None:
+        """Of a process that nobody waits for any more."""
+        await self._process.wait()
+        self._work.record.exit_status = self._process.returncode
+        self._work.end("stopped")
 
     async def _end_group(self) -> None:
         group, ended = self._group, not self._group.lives
