@@ -7,6 +7,7 @@ for ever, or a limit of the runtime says how long.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import signal
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 import trio
 import trio.lowlevel
+import trio.testing
 from tests.peers.bench import Bench, called, the_work
 from tests.peers.inspection import offloaded
 from tests.peers.processes import alive, children
@@ -28,8 +30,11 @@ from tests.peers.raw import until
 from trio_mcp import (
     CancelSource,
     Context,
+    ErrorCode,
     Limits,
     ProcessResult,
+    ProtocolError,
+    Scope,
     Server,
     State,
     TextContent,
@@ -254,7 +259,8 @@ async def test_a_function_that_does_not_stop_is_abandoned_and_its_end_is_written
     )
     work = the_work(record)
     assert (work.abandoned, work.outcome, work.ended_at) == (True, None, None)
-    assert [scope.state for scope in offloaded(bench.server)] == ["abandoned"]
+    (scope,) = offloaded(bench.server)
+    assert (scope.state, scope.cause, scope.key) == ("abandoned", record.cause, record.key)
     assert "abandoned" in record.describe()
     gate.set()
     await until(lambda: not offloaded(bench.server))
@@ -301,6 +307,67 @@ async def test_what_a_function_raises_too_late_is_an_error_of_the_clean_up(
     assert isinstance(bench.error, trio.Cancelled)
     assert (record.cleanup, the_work(record).outcome) == ("error", "error")
     assert [late.kind for late in record.late] == ["error"]
+
+
+async def test_a_function_waits_for_a_free_thread_and_may_be_cancelled_there(
+    gate: threading.Event, mock_clock: trio.testing.MockClock
+) -> None:
+    """It has not begun: there is nothing to wait for, and nothing to interrupt."""
+    bench = Bench(Limits(threads=1))
+    interrupts: list[int] = []
+
+    def scopes() -> list[Scope]:
+        return trio.from_thread.run_sync(offloaded, bench.server)
+
+    async def body(ctx: Context) -> None:
+        async def look() -> None:
+            (scope,) = await ctx.run_sync(scopes)
+            assert (scope.state, scope.age) == ("running", 0)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ctx.run_sync, gate.wait)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(look)
+            with trio.move_on_after(1) as scope:
+                nursery.start_soon(pass_by, 3)
+                await ctx.run_sync(len, [], interrupt=functools.partial(interrupts.append, 1))
+            assert scope.cancelled_caught
+            gate.set()
+
+    async def pass_by(seconds: float) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(seconds)
+
+    await bench.run(body)
+    assert interrupts == []
+    _, cancelled, after = bench.record.work
+    assert (cancelled.started_at, cancelled.abandoned, cancelled.outcome) == (None, False, None)
+    assert (after.queued, after.outcome) == (3, "result")
+    assert bench.record.queued == 6  # both of them
+
+
+async def test_a_function_of_a_peer_that_has_too_many_answers_runs_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The request has begun already."""
+    bench = Bench()
+
+    async def body(ctx: Context) -> int:
+        (exchange,) = bench.server._core.exchanges()
+        refusal = ProtocolError(ErrorCode.OVERLOADED, "too many")
+        monkeypatch.setattr(type(exchange.peer), "hold", lambda *_: refusal)
+        return await ctx.run_sync(len, [])
+
+    assert await bench.run(body) == 0
+
+
+async def test_a_name_is_clipped_on_the_record() -> None:
+    def function() -> None: ...
+
+    function.__qualname__ = "x" * 100
+    bench = Bench(Limits(text_length=10))
+    await bench.run(lambda ctx: ctx.run_sync(function))
+    assert the_work(bench.record).label == "x" * 10
 
 
 @pytest.mark.parametrize(
@@ -655,15 +722,11 @@ async def test_who_leaves_the_group_with_a_pipe_is_not_waited_for(output: str, s
 async def test_cancelled_who_has_left_the_group_with_a_pipe_is_not_waited_for(output: str) -> None:
     pids: list[int] = []
     script = "setsid sh -c 'echo $$; exec sleep 60' & wait"
+    command = sh(script if output == "stdout" else f"({script}) >&2")
+    options: dict[str, Any] = {f"on_{output}": reported(pids)}
     bench = Bench(Limits(process_grace=30))
     with trio.fail_after(10):
-        record = await bench.cancel(
-            lambda ctx: ctx.run_process(
-                sh(script if output == "stdout" else f"({script}) >&2"),
-                **{f"on_{output}": reported(pids)},
-            ),
-            lambda: pids,
-        )
+        record = await bench.cancel(lambda ctx: ctx.run_process(command, **options), lambda: pids)
     os.kill(pids[0], signal.SIGKILL)
     assert the_work(record).signals == ("SIGTERM",)
 
@@ -872,6 +935,25 @@ async def test_cancelled_a_worker_is_killed_and_replaced(tmp_path: Any) -> None:
     assert record.cause is not None
     assert record.cause.source is CancelSource.NOTIFICATION
     assert await bench.run(lambda ctx: ctx.run_in_process(os.getpid)) not in (killed, os.getpid())
+
+
+async def test_calls_beyond_the_limit_of_workers_wait_and_can_be_cancelled() -> None:
+    bench = Bench(Limits(workers=1))
+
+    async def body(ctx: Context) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(ctx.run_in_process, time.sleep, 60)
+            await until(lambda: len(offloaded(bench.server)) == 2)
+            await trio.testing.wait_all_tasks_blocked()
+            assert [scope.state for scope in offloaded(bench.server)] == ["running", "waiting"]
+            nursery.cancel_scope.cancel()
+
+    await bench.run(body)
+    assert [(work.outcome, work.signals) for work in bench.record.work] == [
+        ("stopped", ("SIGKILL",)),
+        (None, ()),
+    ]
 
 
 async def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
