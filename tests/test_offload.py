@@ -15,13 +15,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 import trio
 import trio.lowlevel
 import trio.testing
+import trio_parallel
 from tests.peers.bench import Bench, called, the_work
 from tests.peers.inspection import offloaded
 from tests.peers.processes import alive, children
@@ -250,12 +251,13 @@ async def test_a_request_that_is_over_begins_no_work(work: Callable[[Context], A
     assert (bench.record.work, offloaded(bench.server)) == ((), [])
 
 
+@pytest.mark.parametrize("pool", [None, "mine"])
 async def test_a_function_that_does_not_stop_is_abandoned_and_its_end_is_written_down(
-    gate: threading.Event,
+    gate: threading.Event, pool: str | None
 ) -> None:
-    bench = Bench(Limits(cleanup=0.05))
+    bench = Bench(Limits(cleanup=0.05), pools={"mine": 1})
     record = await bench.cancel(
-        lambda ctx: ctx.run_sync(gate.wait), lambda: offloaded(bench.server)
+        lambda ctx: ctx.run_sync(gate.wait, pool=pool), lambda: offloaded(bench.server)
     )
     work = the_work(record)
     assert (work.abandoned, work.outcome, work.ended_at) == (True, None, None)
@@ -343,7 +345,6 @@ async def test_a_function_waits_for_a_free_thread_and_may_be_cancelled_there(
     _, cancelled, after = bench.record.work
     assert (cancelled.started_at, cancelled.abandoned, cancelled.outcome) == (None, False, None)
     assert (after.queued, after.outcome) == (3, "result")
-    assert bench.record.queued == 6  # both of them
 
 
 async def test_a_function_of_a_peer_that_has_too_many_answers_runs_all_the_same(
@@ -368,25 +369,6 @@ async def test_a_name_is_clipped_on_the_record() -> None:
     bench = Bench(Limits(text_length=10))
     await bench.run(lambda ctx: ctx.run_sync(function))
     assert the_work(bench.record).label == "x" * 10
-
-
-@pytest.mark.parametrize(
-    "work",
-    [
-        lambda ctx: ctx.run_sync(len, []),
-        lambda ctx: ctx.run_process(["true"]),
-        lambda ctx: ctx.run_in_process(len, []),
-    ],
-    ids=["thread", "command", "worker"],
-)
-async def test_work_that_has_ended_is_listed_no_more(work: Callable[[Context], Any]) -> None:
-    bench = Bench()
-
-    async def body(ctx: Context) -> None:
-        await work(ctx)
-        assert offloaded(bench.server) == []
-
-    await bench.run(body)
 
 
 async def test_check_cancelled_works_in_the_function() -> None:
@@ -954,6 +936,31 @@ async def test_calls_beyond_the_limit_of_workers_wait_and_can_be_cancelled() -> 
         ("stopped", ("SIGKILL",)),
         (None, ()),
     ]
+
+
+async def test_workers_are_bounded_by_the_server_alone_and_leave_when_they_are_idle() -> None:
+    """The application's own calls of ``trio-parallel`` take no place from it."""
+    bench = Bench(Limits(worker_idle=0.05))
+
+    async def body(ctx: Context) -> None:
+        limiter = trio_parallel.current_default_worker_limiter()
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(int(limiter.total_tokens)):
+                await stack.enter_async_context(_borrowed(limiter))
+            with trio.fail_after(10):
+                worker = await ctx.run_in_process(os.getpid)
+        await until(lambda: not alive(worker))
+
+    await bench.run(body)
+
+
+@contextlib.asynccontextmanager
+async def _borrowed(limiter: trio.CapacityLimiter) -> AsyncIterator[None]:
+    await limiter.acquire_on_behalf_of(token := object())
+    try:
+        yield
+    finally:
+        limiter.release_on_behalf_of(token)
 
 
 async def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
