@@ -42,6 +42,8 @@ from trio_mcp import (
     WorkKind,
     connect,
 )
+from trio_mcp.runtime.exchange import Exchange
+from trio_mcp.runtime.fair_limiter import FairLimiter
 
 
 @pytest.fixture
@@ -345,6 +347,36 @@ async def test_a_function_waits_for_a_free_thread_and_may_be_cancelled_there(
     _, cancelled, after = bench.record.work
     assert (cancelled.started_at, cancelled.abandoned, cancelled.outcome) == (None, False, None)
     assert (after.queued, after.outcome) == (3, "result")
+
+
+async def test_a_function_that_is_cancelled_in_the_step_in_which_it_gets_its_thread_never_runs(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, scope, ran = Bench(Limits(threads=1)), trio.CancelScope(), threading.Event()
+    release = FairLimiter.release
+
+    def release_and_cancel(limiter: FairLimiter, exchange: Exchange) -> None:
+        release(limiter, exchange)
+        scope.cancel()
+
+    async def body(ctx: Context) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ctx.run_sync, gate.wait)
+            await trio.testing.wait_all_tasks_blocked()
+            monkeypatch.setattr(FairLimiter, "release", release_and_cancel)
+            nursery.start_soon(open_gate)
+            with scope:
+                await ctx.run_sync(ran.set)
+        assert scope.cancelled_caught
+
+    async def open_gate() -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        gate.set()
+
+    await bench.run(body)
+    assert not ran.is_set()
+    assert bench.record.work[-1].started_at is None
+    assert bench.server._core.pools.threads().busy == 0
 
 
 async def test_a_function_of_a_peer_that_has_too_many_answers_runs_all_the_same(
