@@ -323,6 +323,43 @@ async def test_they_have_one_bound_together_and_all_are_called(
     assert caplog.text.count("was stopped: all of them have 2 s") == 2
 
 
+async def test_the_worst_of_them_is_recorded(autojump_clock: trio.testing.MockClock) -> None:
+    site = Site(Limits(cleanup=2))
+
+    def breaks() -> None:
+        raise OSError
+
+    async def work(ctx: Context) -> str:
+        ctx.on_exit(breaks)
+        ctx.on_exit(trio.sleep, 100)
+        ctx.on_exit(breaks)
+        return "done"
+
+    async with served(with_tool(site, work)) as peer:
+        await peer.send(call(1, "tool"))
+        await peer.answer(1)
+    assert site.record.cleanup == "timed out"
+
+
+async def test_a_keyboard_interrupt_in_one_goes_on_after_all_have_run() -> None:
+    site, wire = Site(), ScriptedWire()
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    async def work(ctx: Context) -> str:
+        ctx.on_exit(site.undo, "first")
+        ctx.on_exit(interrupted)
+        ctx.on_exit(site.undo, "last")
+        return "done"
+
+    wire.feed(call(1, "tool"))
+    with pytest.raises(KeyboardInterrupt):
+        await with_tool(site, work).server.serve_wire(wire)
+    assert site.undone == ["last", "first"]
+    assert "written" not in [what for what, _ in wire.log]
+
+
 async def test_what_is_added_by_one_of_them_runs_next() -> None:
     site = Site()
 
