@@ -354,7 +354,7 @@ async def test_a_keyboard_interrupt_in_one_goes_on_after_all_have_run() -> None:
         return "done"
 
     wire.feed(call(1, "tool"))
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), trio.fail_after(5):
         await with_tool(site, work).server.serve_wire(wire)
     assert site.undone == ["last", "first"]
     assert "written" not in [what for what, _ in wire.log]
