@@ -773,6 +773,33 @@ async def test_a_command_that_outlives_sigkill_is_abandoned(
     assert pids[0] not in children()
 
 
+async def test_to_see_that_a_leader_lives_no_other_process_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The system may run thousands, and the loop waits meanwhile."""
+    looked: list[str] = []
+    listdir = os.listdir
+
+    def look(path: str) -> list[str]:
+        looked.append(path)
+        return listdir(path)
+
+    pids: list[int] = []
+    bench = Bench()
+
+    def is_begun() -> bool:
+        if pids:
+            monkeypatch.setattr(os, "listdir", look)
+        return bool(pids)
+
+    await bench.cancel(
+        lambda ctx: ctx.run_process(sh("echo $$; exec sleep 60"), on_stdout=reported(pids)),
+        is_begun,
+    )
+    assert looked == []
+    assert not alive(pids[0])
+
+
 class AtStep(trio.abc.Instrument):
     """Cancels a scope before so many steps of tasks have been made."""
 

@@ -63,16 +63,20 @@ class ProcessGroup:
 def _has_living(group: int) -> bool:
     """To a signal, the dead are there until somebody has waited for them, and in a container there
     may be nobody who does. Linux tells them apart; elsewhere they count."""
+    if _lives_in(group, str(group)):
+        return True  # its leader; most often, and no need to look at all that the system runs
     try:
         numbers = [name for name in os.listdir("/proc") if name.isdigit()]
     except FileNotFoundError:
         return True
-    for number in numbers:
-        try:
-            with open(f"/proc/{number}/stat", "rb") as file:
-                state, _, its_group = file.read().rpartition(b")")[2].split(maxsplit=3)[:3]
-        except OSError:
-            continue  # it has just gone
-        if int(its_group) == group and state not in (b"Z", b"X"):
-            return True
-    return not numbers
+    return not numbers or any(_lives_in(group, number) for number in numbers)
+
+
+def _lives_in(group: int, number: str) -> bool:
+    """Whether the process of this number lives, and is in the group."""
+    try:
+        with open(f"/proc/{number}/stat", "rb") as file:
+            state, _, its_group = file.read().rpartition(b")")[2].split(maxsplit=3)[:3]
+    except OSError:
+        return False  # it has just gone
+    return int(its_group) == group and state not in (b"Z", b"X")
