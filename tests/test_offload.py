@@ -138,13 +138,16 @@ async def test_an_interrupt_may_be_async(gate: threading.Event) -> None:
     assert the_work(record).interrupts == 1
 
 
-async def test_an_interrupt_that_hangs_is_bounded_by_the_window(gate: threading.Event) -> None:
+async def test_an_interrupt_that_hangs_is_bounded_by_the_window(
+    gate: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
     bench = Bench(Limits(cleanup=0.05))
     record = await bench.cancel(
         lambda ctx: ctx.run_sync(gate.wait, interrupt=trio.sleep_forever),
         lambda: offloaded(bench.server),
     )
     assert (record.cleanup, the_work(record).abandoned) == ("abandoned", True)
+    assert "failed" not in caplog.text  # it was told to stop
 
 
 async def test_an_interrupt_that_fails_is_told_and_the_window_goes_on(
