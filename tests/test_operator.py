@@ -23,10 +23,12 @@ from trio_mcp import (
     ErrorCode,
     InFlight,
     Limits,
+    Principal,
     Server,
     State,
     connect,
 )
+from trio_mcp.transports.serving import serve_wire
 
 WIRES: list[type[InProcess]] = [
     Tcp,
@@ -181,15 +183,26 @@ async def test_threads_are_seen_with_their_request() -> None:
 
 
 async def test_texts_of_a_peer_are_clipped() -> None:
-    fixtures = Fixtures(Limits(text_length=5))
+    fixtures = Fixtures(Limits(text_length=4))
     async with raw_client(fixtures.server) as peer:
         await peer.send(call(3, "sleep", s=60))
         await until(lambda: fixtures.live == 1)
         (one,) = fixtures.server.inflight()
-        assert (one.method, one.target, one.client) == ("tools", "sleep", "raw 1")
+        assert (one.method, one.target, one.client) == ("tool", "slee", "raw ")
         assert fixtures.server.cancel(one.key, "r" * 100 + "\ud800")
         error = (await peer.answer(3))["error"]
-        assert error["message"] == "Cancelled by the server's operator: rrrrr"
+        assert error["message"] == "Cancelled by the server's operator: rrrr"
+
+
+async def test_a_principals_name_is_clipped_too() -> None:
+    fixtures, wire = Fixtures(Limits(text_length=4)), ScriptedWire()
+    async with trio.open_nursery() as nursery:
+        principal = Principal("somebody")
+        nursery.start_soon(serve_wire, fixtures.server._core, wire, principal)
+        wire.feed(call(1, "sleep", s=60))
+        await until(lambda: fixtures.live == 1)
+        assert [one.principal for one in fixtures.server.inflight()] == ["some"]
+        wire.hang_up()
 
 
 # What is done -------------------------------------------------------------------------------------
