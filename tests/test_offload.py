@@ -535,6 +535,18 @@ async def test_a_command_may_leave_its_input_unread() -> None:
     assert result.returncode == 0
 
 
+async def test_who_leaves_the_group_with_the_input_is_not_waited_for() -> None:
+    code = (
+        "import subprocess\n"
+        "print(subprocess.Popen(['sleep', '60'], start_new_session=True, stdout=2).pid)\n"
+    )
+    with trio.fail_after(10):
+        result = await Bench().run(
+            lambda ctx: ctx.run_process(python(code), input=b"x" * 1_000_000)
+        )
+    os.kill(int(result.stdout), signal.SIGKILL)
+
+
 async def test_where_and_with_what_a_command_runs(tmp_path: Any) -> None:
     result = await Bench().run(
         lambda ctx: ctx.run_process(

@@ -118,6 +118,7 @@ class _Run:
         self._work = work
         self._stdout = _Output(keep, command.on_stdout)
         self._stderr = _Output(keep, command.on_stderr)
+        self._feeding = trio.CancelScope()
         self._process: trio.Process
         self._group: ProcessGroup
 
@@ -181,6 +182,7 @@ class _Run:
                 await self._process.wait()
                 self._work.record.exit_status = self._process.returncode
                 await self._end_group()
+                self._feeding.cancel("nobody is left to read it")
                 self._stdout.finish_soon()
                 self._stderr.finish_soon()
         except BaseExceptionGroup as group:
@@ -190,8 +192,9 @@ class _Run:
     async def _feed(self, stdin: trio.abc.SendStream) -> None:
         assert self._command.input is not None
         try:
-            async with stdin:
-                await stdin.send_all(self._command.input)
+            with self._feeding:
+                async with stdin:
+                    await stdin.send_all(self._command.input)
         except trio.BrokenResourceError:
             pass  # it does not want to read all of it
 
