@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.peers.fixture_server import Fixtures
 from tests.peers.http_wires import HypercornHttp1, HypercornHttp2, NativeHttp
 from tests.peers.inspection import record_of
 from tests.peers.raw import call, cancel, raw_client, request, text_of, until
+from tests.peers.raw_http import post
 from tests.peers.wires import InProcess, serving
 from tests.test_races import ScriptedWire
 
@@ -180,6 +182,27 @@ async def test_threads_are_seen_with_their_request() -> None:
         assert (work.label, work.state) == ("waits", "running")
         gate.set()
         await peer.answer(1)
+
+
+async def test_a_request_whose_answer_is_going_out_is_in_flight_no_more() -> None:
+    """There is nothing left to cancel, though its client does not read."""
+    server = Server("big", version="1")
+
+    @server.tool
+    async def big() -> str:
+        return "x" * 8_000_000
+
+    def going_out() -> bool:
+        connections = tuple(server._core.connections)
+        return any(one.ended_at for connection in connections for one in connection.exchanges())
+
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(functools.partial(server.serve_http, port=0))
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(post(call(1, "big")))
+            await until(going_out)
+            assert server.inflight() == ()
+        nursery.cancel_scope.cancel()
 
 
 async def test_texts_of_a_peer_are_clipped() -> None:
