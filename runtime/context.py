@@ -90,7 +90,8 @@ class Context:
 
         Inside it awaits work although the request is cancelled. After ``seconds`` it is cancelled
         itself, execution goes on after the block, and the journal says ``timed out``. A block
-        inside of another one ends with that at the latest. Raises
+        inside of another one ends with that at the latest. Threads and commands that it waits for
+        then get their time to stop, which comes on top. Raises
         ``ValueError`` unless ``0 < seconds <= Limits.longest_cleanup``: no shield without a bound;
         and ``RuntimeError`` in a thread, which has nothing to await.
         """
@@ -147,7 +148,7 @@ class Context:
         :param pool: one of ``Server(pools=…)``; otherwise the server's ``Limits.threads``.
 
         Raises what ``fn`` raises; ``ValueError`` for a pool that there is not, ``TypeError`` for a
-        function that is none.
+        function that is none, ``RuntimeError`` once the request is over.
         """
         exchange = self._exchange
         if not callable(fn) or inspect.iscoroutinefunction(fn):
@@ -166,8 +167,8 @@ class Context:
         takes its place; processes that ``fn`` has started are its own business. ``Limits.workers``
         of them run at once, further calls wait. Needs the extra ``cpu`` (``trio-parallel``).
 
-        Raises what ``fn`` raises; ``RuntimeError`` without ``trio-parallel``; its
-        ``BrokenWorkerError`` if the worker died.
+        Raises what ``fn`` raises; ``RuntimeError`` without ``trio-parallel``, and once the request
+        is over; its ``BrokenWorkerError`` if the worker died.
         """
         exchange = self._exchange
         if not callable(fn) or inspect.iscoroutinefunction(fn):
@@ -204,7 +205,7 @@ class Context:
 
         The last ``Limits.output_bytes`` bytes of each output are in the result. Raises
         ``OSError`` if the command cannot be started, ``TypeError`` or ``ValueError`` for what is
-        no command.
+        no command, ``RuntimeError`` once the request is over.
         """
         exchange = self._exchange
         limits = exchange.core.limits

@@ -425,7 +425,7 @@ class Exchange(Lifecycle):
 
     def _leave(self) -> None:
         """Give its slots back, once nothing of it runs any more."""
-        if self.gates and self._nursery is None and not self.lingering:
+        if self.gates and not self.running and not self.lingering:
             self.core.admission.leave(self)
 
     # Work outside of the loop ---------------------------------------------------------------------
@@ -438,7 +438,10 @@ class Exchange(Lifecycle):
 
     def begin_work(self, work: Work) -> None:
         """A piece of work waits for its place; see :class:`.offload.work.Work`. The newest
-        ``Limits.work_records`` of them are kept on the record."""
+        ``Limits.work_records`` of them are kept on the record. Raises ``RuntimeError`` once the
+        request is over: nobody would stop it."""
+        if not self.running:
+            raise RuntimeError(_OVER)
         self.work += (work,)
         self.work_records = (*self.work_records, work.record)[-self.core.limits.work_records :]
 

@@ -11,7 +11,7 @@ from .groups import leaf_of
 from .lifecycle import CancelCause, CancelSource
 from .rounds import InputRequired, outcome_of
 
-__all__ = ["ANNOUNCED", "failure_of", "passes_on", "refusal_of"]
+__all__ = ["ANNOUNCED", "failure_of", "part_passing_on", "passes_on", "refusal_of"]
 
 ANNOUNCED: Final = "announced by the client"
 """The reason of a deadline that is not the server's own."""
@@ -26,6 +26,15 @@ def passes_on(raised: BaseException) -> bool:
     if isinstance(raised, GeneratorExit):
         return not trio.lowlevel.in_trio_task()  # the coroutine is being closed, after the run
     return isinstance(raised, _PASSING_ON)
+
+
+def part_passing_on(raised: BaseException) -> BaseException | None:
+    """What of it belongs to a scope around the exchange, if anything does."""
+    if not passes_on(raised):
+        return None
+    part = raised.subgroup(_PASSING_ON) if isinstance(raised, BaseExceptionGroup) else raised
+    assert part is not None
+    return leaf_of(part)
 
 
 def failure_of(group: BaseExceptionGroup[Any], error: BaseException | None) -> BaseException:

@@ -14,6 +14,7 @@ import trio
 import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.peers.inspection import offloaded
 from tests.peers.raw import RawPeer, call, cancel, raw_client, text_of, until
 from tests.peers.raw_http import HttpPeer, post
 from tests.test_races import ScriptedWire
@@ -322,6 +323,43 @@ async def test_they_have_one_bound_together_and_all_are_called(
     assert caplog.text.count("was stopped: all of them have 2 s") == 2
 
 
+async def test_the_worst_of_them_is_recorded(autojump_clock: trio.testing.MockClock) -> None:
+    site = Site(Limits(cleanup=2))
+
+    def breaks() -> None:
+        raise OSError
+
+    async def work(ctx: Context) -> str:
+        ctx.on_exit(breaks)
+        ctx.on_exit(trio.sleep, 100)
+        ctx.on_exit(breaks)
+        return "done"
+
+    async with served(with_tool(site, work)) as peer:
+        await peer.send(call(1, "tool"))
+        await peer.answer(1)
+    assert site.record.cleanup == "timed out"
+
+
+async def test_a_keyboard_interrupt_in_one_goes_on_after_all_have_run() -> None:
+    site, wire = Site(), ScriptedWire()
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    async def work(ctx: Context) -> str:
+        ctx.on_exit(site.undo, "first")
+        ctx.on_exit(interrupted)
+        ctx.on_exit(site.undo, "last")
+        return "done"
+
+    wire.feed(call(1, "tool"))
+    with pytest.raises(KeyboardInterrupt), trio.fail_after(5):
+        await with_tool(site, work).server.serve_wire(wire)
+    assert site.undone == ["last", "first"]
+    assert "written" not in [what for what, _ in wire.log]
+
+
 async def test_what_is_added_by_one_of_them_runs_next() -> None:
     site = Site()
 
@@ -398,6 +436,44 @@ async def test_an_abandoned_thread_is_told_that_it_is_too_late(registers: str) -
         site.gate.set()
         await until(told.is_set)
         await until(lambda: not site.server.scopes().children[1:])
+
+
+async def test_a_slot_is_kept_until_all_have_run_though_an_abandoned_thread_ends_before(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    site, door, runs = Site(Limits(cleanup=5)), trio.Event(), 0
+
+    async def limited(ctx: Context) -> str:
+        nonlocal runs
+        runs += 1
+        ctx.on_exit(door.wait)
+        if runs == 1:
+            with trio.move_on_after(1):
+                await ctx.run_sync(site.gate.wait)
+        return "done"
+
+    async def pass_by(seconds: float) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(seconds)
+        await trio.testing.wait_all_tasks_blocked()
+
+    site.server.tool(name="tool", limit=1)(limited)
+    async with served(site) as peer:
+        await peer.send(call(1, "tool"))
+        await pass_by(1)
+        await pass_by(5)
+        assert [work.state for work in offloaded(site.server)] == ["abandoned"]
+        await peer.send(call(2, "tool"))
+        site.gate.set()
+        while offloaded(site.server):
+            await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
+        runs_before = runs
+        door.set()
+        await peer.answer(1)
+        await peer.answer(2)
+    assert runs_before == 1
+    assert runs == 2
 
 
 # Clean-up blocks ----------------------------------------------------------------------------------

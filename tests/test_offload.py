@@ -6,6 +6,8 @@ for ever, or a limit of the runtime says how long.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import os
 import signal
@@ -13,28 +15,35 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 import trio
 import trio.lowlevel
+import trio.testing
+import trio_parallel
 from tests.peers.bench import Bench, called, the_work
 from tests.peers.inspection import offloaded
-from tests.peers.processes import alive
+from tests.peers.processes import alive, children
 from tests.peers.raw import until
 
 from trio_mcp import (
     CancelSource,
     Context,
+    ErrorCode,
     Limits,
     ProcessResult,
+    ProtocolError,
+    Scope,
     Server,
     State,
     TextContent,
     WorkKind,
     connect,
 )
+from trio_mcp.runtime.exchange import Exchange
+from trio_mcp.runtime.fair_limiter import FairLimiter
 
 
 @pytest.fixture
@@ -129,13 +138,16 @@ async def test_an_interrupt_may_be_async(gate: threading.Event) -> None:
     assert the_work(record).interrupts == 1
 
 
-async def test_an_interrupt_that_hangs_is_bounded_by_the_window(gate: threading.Event) -> None:
+async def test_an_interrupt_that_hangs_is_bounded_by_the_window(
+    gate: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
     bench = Bench(Limits(cleanup=0.05))
     record = await bench.cancel(
         lambda ctx: ctx.run_sync(gate.wait, interrupt=trio.sleep_forever),
         lambda: offloaded(bench.server),
     )
     assert (record.cleanup, the_work(record).abandoned) == ("abandoned", True)
+    assert "failed" not in caplog.text  # it was told to stop
 
 
 async def test_an_interrupt_that_fails_is_told_and_the_window_goes_on(
@@ -153,16 +165,109 @@ async def test_an_interrupt_that_fails_is_told_and_the_window_goes_on(
     assert "no such query" in caplog.text
 
 
-async def test_a_function_that_does_not_stop_is_abandoned_and_its_end_is_written_down(
-    gate: threading.Event,
+class Odd(BaseException):
+    """No ``Exception``."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Odd(),
+        SystemExit(3),
+        ExceptionGroup("two", [ValueError(), OSError()]),
+        BaseExceptionGroup("odd", [Odd(), ValueError()]),
+    ],
+    ids=repr,
+)
+async def test_whatever_an_interrupt_raises_the_thread_is_not_lost(
+    gate: threading.Event, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def interrupt() -> None:
+        raise error
+
     bench = Bench(Limits(cleanup=0.05))
     record = await bench.cancel(
-        lambda ctx: ctx.run_sync(gate.wait), lambda: offloaded(bench.server)
+        lambda ctx: ctx.run_sync(gate.wait, interrupt=interrupt), lambda: offloaded(bench.server)
+    )
+    assert isinstance(bench.error, trio.Cancelled)
+    assert (record.cleanup, the_work(record).abandoned) == ("abandoned", True)
+    assert "the interrupt of Event.wait failed" in caplog.text
+    assert [scope.state for scope in offloaded(bench.server)] == ["abandoned"]
+
+
+async def test_an_interrupt_that_fails_when_the_window_ends_changes_nothing(
+    gate: threading.Event,
+) -> None:
+    async def fail() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ValueError
+
+    async def interrupt() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+            await trio.sleep_forever()
+
+    bench = Bench(Limits(cleanup=0.05))
+    record = await bench.cancel(
+        lambda ctx: ctx.run_sync(gate.wait, interrupt=interrupt), lambda: offloaded(bench.server)
+    )
+    assert isinstance(bench.error, trio.Cancelled)
+    assert (record.cleanup, the_work(record).abandoned) == ("abandoned", True)
+
+
+async def test_a_keyboard_interrupt_in_an_interrupt_goes_on_and_the_thread_is_listed(
+    gate: threading.Event,
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    bench = Bench(Limits(cleanup=60))
+    with pytest.raises(KeyboardInterrupt):
+        await bench.cancel(
+            lambda ctx: ctx.run_sync(gate.wait, interrupt=interrupt),
+            lambda: offloaded(bench.server),
+        )
+    assert isinstance(bench.error, KeyboardInterrupt)
+    assert [scope.state for scope in offloaded(bench.server)] == ["abandoned"]
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda ctx: ctx.run_sync(len, []),
+        lambda ctx: ctx.run_process(["true"]),
+        lambda ctx: ctx.run_in_process(os.getpid),
+    ],
+    ids=["thread", "command", "worker"],
+)
+async def test_a_request_that_is_over_begins_no_work(work: Callable[[Context], Any]) -> None:
+    """Nobody would stop it."""
+    kept: list[Context] = []
+
+    async def keep(ctx: Context) -> None:
+        kept.append(ctx)
+
+    bench = Bench()
+    await bench.run(keep)
+    with pytest.raises(RuntimeError, match="this request is over"):
+        await work(kept[0])
+    assert (bench.record.work, offloaded(bench.server)) == ((), [])
+
+
+@pytest.mark.parametrize("pool", [None, "mine"])
+async def test_a_function_that_does_not_stop_is_abandoned_and_its_end_is_written_down(
+    gate: threading.Event, pool: str | None
+) -> None:
+    bench = Bench(Limits(cleanup=0.05), pools={"mine": 1})
+    record = await bench.cancel(
+        lambda ctx: ctx.run_sync(gate.wait, pool=pool), lambda: offloaded(bench.server)
     )
     work = the_work(record)
     assert (work.abandoned, work.outcome, work.ended_at) == (True, None, None)
-    assert [scope.state for scope in offloaded(bench.server)] == ["abandoned"]
+    (scope,) = offloaded(bench.server)
+    assert (scope.state, scope.cause, scope.key) == ("abandoned", record.cause, record.key)
     assert "abandoned" in record.describe()
     gate.set()
     await until(lambda: not offloaded(bench.server))
@@ -184,6 +289,121 @@ async def test_a_scope_of_the_handler_stops_a_function_and_not_the_request(
     assert await bench.run(body) == "went on"
     assert (bench.record.state, bench.record.late) == (State.COMPLETED, ())
     assert bench.record.cleanup is None
+
+
+async def test_what_a_function_raises_too_late_is_an_error_of_the_clean_up(
+    gate: threading.Event,
+) -> None:
+    def fail() -> None:
+        gate.wait()
+        raise RuntimeError
+
+    bench = Bench(Limits(cleanup=60))
+
+    async def body(ctx: Context) -> None:
+        async def open_later() -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                gate.set()
+
+        ctx.nursery.start_soon(open_later)
+        await ctx.run_sync(fail)
+
+    record = await bench.cancel(body, lambda: offloaded(bench.server))
+    assert isinstance(bench.error, trio.Cancelled)
+    assert (record.cleanup, the_work(record).outcome) == ("error", "error")
+    assert [late.kind for late in record.late] == ["error"]
+
+
+async def test_a_function_waits_for_a_free_thread_and_may_be_cancelled_there(
+    gate: threading.Event, mock_clock: trio.testing.MockClock
+) -> None:
+    """It has not begun: there is nothing to wait for, and nothing to interrupt."""
+    bench = Bench(Limits(threads=1))
+    interrupts: list[int] = []
+
+    def scopes() -> list[Scope]:
+        return trio.from_thread.run_sync(offloaded, bench.server)
+
+    async def body(ctx: Context) -> None:
+        async def look() -> None:
+            (scope,) = await ctx.run_sync(scopes)
+            assert (scope.state, scope.age) == ("running", 0)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ctx.run_sync, gate.wait)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(look)
+            with trio.move_on_after(1) as scope:
+                nursery.start_soon(pass_by, 3)
+                await ctx.run_sync(len, [], interrupt=functools.partial(interrupts.append, 1))
+            assert scope.cancelled_caught
+            gate.set()
+
+    async def pass_by(seconds: float) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(seconds)
+
+    await bench.run(body)
+    assert interrupts == []
+    _, cancelled, after = bench.record.work
+    assert (cancelled.started_at, cancelled.abandoned, cancelled.outcome) == (None, False, None)
+    assert (after.queued, after.outcome) == (3, "result")
+
+
+async def test_a_function_that_is_cancelled_in_the_step_in_which_it_gets_its_thread_never_runs(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, scope, ran = Bench(Limits(threads=1)), trio.CancelScope(), threading.Event()
+    release = FairLimiter.release
+
+    def release_and_cancel(limiter: FairLimiter, exchange: Exchange) -> None:
+        release(limiter, exchange)
+        scope.cancel()
+
+    async def body(ctx: Context) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ctx.run_sync, gate.wait)
+            await trio.testing.wait_all_tasks_blocked()
+            monkeypatch.setattr(FairLimiter, "release", release_and_cancel)
+            nursery.start_soon(open_gate)
+            with scope:
+                await ctx.run_sync(ran.set)
+        assert scope.cancelled_caught
+
+    async def open_gate() -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        gate.set()
+
+    await bench.run(body)
+    assert not ran.is_set()
+    assert bench.record.work[-1].started_at is None
+    assert bench.server._core.pools.threads().busy == 0
+
+
+async def test_a_function_of_a_peer_that_has_too_many_answers_runs_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The request has begun already."""
+    bench = Bench()
+
+    async def body(ctx: Context) -> int:
+        (exchange,) = bench.server._core.exchanges()
+        refusal = ProtocolError(ErrorCode.OVERLOADED, "too many")
+        monkeypatch.setattr(type(exchange.peer), "hold", lambda *_: refusal)
+        return await ctx.run_sync(len, [])
+
+    assert await bench.run(body) == 0
+
+
+async def test_a_name_is_clipped_on_the_record() -> None:
+    def function() -> None: ...
+
+    function.__qualname__ = "x" * 100
+    bench = Bench(Limits(text_length=10))
+    await bench.run(lambda ctx: ctx.run_sync(function))
+    assert the_work(bench.record).label == "x" * 10
 
 
 async def test_check_cancelled_works_in_the_function() -> None:
@@ -315,6 +535,18 @@ async def test_a_command_may_leave_its_input_unread() -> None:
     assert result.returncode == 0
 
 
+async def test_who_leaves_the_group_with_the_input_is_not_waited_for() -> None:
+    code = (
+        "import subprocess\n"
+        "print(subprocess.Popen(['sleep', '60'], start_new_session=True, stdout=2).pid)\n"
+    )
+    with trio.fail_after(10):
+        result = await Bench().run(
+            lambda ctx: ctx.run_process(python(code), input=b"x" * 1_000_000)
+        )
+    os.kill(int(result.stdout), signal.SIGKILL)
+
+
 async def test_where_and_with_what_a_command_runs(tmp_path: Any) -> None:
     result = await Bench().run(
         lambda ctx: ctx.run_process(
@@ -349,6 +581,11 @@ async def test_a_command_that_is_not_there() -> None:
         (["ls", 5], {}, TypeError, "str, bytes or os.PathLike"),
         ([b"ls"], {}, TypeError, "texts or paths"),
         (["ls"], {"input": "text"}, TypeError, "input are bytes, not str"),
+        (["ls"], {"on_stdout": 5}, TypeError, "on_stdout is a function, not 5"),
+        (["ls"], {"on_stderr": "x"}, TypeError, "on_stderr is a function, not 'x'"),
+        (["ls\0"], {}, ValueError, "null byte"),
+        (["ls"], {"env": {1: 2}}, TypeError, "expected str"),
+        (["ls"], {"cwd": "/no/such/folder"}, FileNotFoundError, "no/such/folder"),
         (["ls"], {"grace": -1}, ValueError, "grace is 0 to 60 seconds"),
         (["ls"], {"grace": float("nan")}, ValueError, "grace is 0 to 60 seconds"),
         (["ls"], {"grace": 61}, ValueError, "grace is 0 to 60 seconds"),
@@ -442,14 +679,16 @@ async def test_a_command_that_ignores_sigterm_is_killed_after_its_grace() -> Non
     assert not alive(pids[0])
 
 
-async def test_a_command_that_cleans_up_within_its_grace_is_left_to() -> None:
+@pytest.mark.parametrize("output", ["stdout", "stderr"])
+async def test_a_command_that_cleans_up_within_its_grace_is_left_to(output: str) -> None:
     """Its last words are read, however many."""
     begun: list[bytes] = []
     code = (
         "import signal, sys, time\n"
         "def leave(*_):\n"
-        "    sys.stdout.write('x' * 1_000_000)\n"
-        "    sys.stdout.flush()\n"
+        f"    sys.{output}.write('x' * 1_000_000)\n"
+        f"    sys.{output}.flush()\n"
+        "    time.sleep(0.3)\n"
         "    sys.exit(7)\n"
         "signal.signal(signal.SIGTERM, leave)\n"
         "print('begun', flush=True)\n"
@@ -488,12 +727,192 @@ async def test_nothing_that_a_command_has_left_behind_outlives_the_call() -> Non
     assert (work.exit_status, work.signals) == (0, ("SIGTERM",))
 
 
-async def test_who_leaves_the_group_with_a_pipe_is_not_waited_for() -> None:
-    bench = Bench()
-    result = await bench.run(lambda ctx: ctx.run_process(sh("setsid sleep 60 & echo $!")))
+@pytest.mark.parametrize("says", ["", "x"], ids=["silent", "talks"])
+@pytest.mark.parametrize("output", ["stdout", "stderr"])
+async def test_who_leaves_the_group_with_a_pipe_is_not_waited_for(output: str, says: str) -> None:
+    """However much it says."""
+    number = {"stdout": 1, "stderr": 2}[output]
+    script = f"while sleep 0.02; do printf '{says}' >&{number}; done"
+    code = (
+        "import subprocess\n"
+        "streams = dict.fromkeys(['stdout', 'stderr'], subprocess.DEVNULL)\n"
+        f"del streams[{output!r}]\n"
+        f"command = ['sh', '-c', {script!r}]\n"
+        "print(subprocess.Popen(command, start_new_session=True, **streams).pid)\n"
+    )
+    with trio.fail_after(10):
+        result = await Bench().run(lambda ctx: ctx.run_process(python(code)))
+    with contextlib.suppress(ProcessLookupError):  # if it did not survive the end of its pipe
+        os.killpg(int(result.stdout.replace(b"x", b"")), signal.SIGKILL)
     assert result.returncode == 0
-    escaped = int(result.stdout)
-    os.kill(escaped, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("output", ["stdout", "stderr"])
+async def test_cancelled_who_has_left_the_group_with_a_pipe_is_not_waited_for(output: str) -> None:
+    pids: list[int] = []
+    script = "setsid sh -c 'echo $$; exec sleep 60' & wait"
+    command = sh(script if output == "stdout" else f"({script}) >&2")
+    options: dict[str, Any] = {f"on_{output}": reported(pids)}
+    bench = Bench(Limits(process_grace=30))
+    with trio.fail_after(10):
+        record = await bench.cancel(lambda ctx: ctx.run_process(command, **options), lambda: pids)
+    os.kill(pids[0], signal.SIGKILL)
+    assert the_work(record).signals == ("SIGTERM",)
+
+
+async def test_a_command_that_outlives_sigkill_is_abandoned(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The system may take its time, with a disk that is stuck for one."""
+    pids: list[int] = []
+    bench = Bench()
+
+    def is_begun() -> bool:
+        if pids:
+            monkeypatch.setattr(os, "killpg", lambda *_: None)
+        return bool(pids)
+
+    record = await bench.cancel(
+        lambda ctx: ctx.run_process(
+            sh("echo $$; exec sleep 60"), on_stdout=reported(pids), grace=0.01
+        ),
+        is_begun,
+    )
+    work = the_work(record)
+    assert (work.abandoned, work.ended_at, record.cleanup) == (True, None, "abandoned")
+    assert work.signals == ("SIGTERM", "SIGKILL")
+    assert f"process {pids[0]} (sh) did not end at SIGKILL" in caplog.text
+    assert record.cleanup_duration is not None
+    assert record.cleanup_duration >= 1  # what the system may take
+    os.kill(pids[0], signal.SIGKILL)
+    await until(lambda: work.ended_at)
+    assert (work.outcome, work.exit_status) == ("stopped", -signal.SIGKILL)
+    assert pids[0] not in children()
+
+
+async def test_to_see_that_a_leader_lives_no_other_process_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The system may run thousands, and the loop waits meanwhile."""
+    looked: list[str] = []
+    listdir = os.listdir
+
+    def look(path: str) -> list[str]:
+        looked.append(path)
+        return listdir(path)
+
+    pids: list[int] = []
+    bench = Bench()
+
+    def is_begun() -> bool:
+        if pids:
+            monkeypatch.setattr(os, "listdir", look)
+        return bool(pids)
+
+    await bench.cancel(
+        lambda ctx: ctx.run_process(sh("echo $$; exec sleep 60"), on_stdout=reported(pids)),
+        is_begun,
+    )
+    assert looked == []
+    assert not alive(pids[0])
+
+
+class AtStep(trio.abc.Instrument):
+    """Cancels a scope before so many steps of tasks have been made."""
+
+    def __init__(self, steps: int, scope: trio.CancelScope) -> None:
+        self.steps = steps
+        self._scope = scope
+
+    def before_task_step(self, _: trio.lowlevel.Task) -> None:
+        self.steps -= 1
+        if self.steps == 0:
+            self._scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda ctx: ctx.run_process(sh("echo x; echo y >&2; cat"), input=b"z"),
+        lambda ctx: ctx.run_process(sh("sleep 60 & trap '' TERM; echo x"), grace=0.01),
+        lambda ctx: ctx.run_process(["true"], input=b"z" * 1_000_000),
+        lambda ctx: ctx.run_sync(time.sleep, 0.001),
+        lambda ctx: ctx.run_in_process(time.sleep, 0.001),
+    ],
+    ids=["command", "ignores", "unread", "thread", "worker"],
+)
+async def test_invariant_4_a_cancel_at_any_step_leaves_nothing(
+    work: Callable[[Context], Any], request: pytest.FixtureRequest
+) -> None:
+    bench, is_worker = Bench(), request.node.callspec.id == "worker"
+
+    async def body(ctx: Context) -> None:
+        (exchange,) = bench.server._core.exchanges()
+        pools = exchange.core.pools
+        before = set(children())
+        for step in itertools.count(1):
+            with trio.CancelScope() as scope:
+                instrument = AtStep(step, scope)
+                trio.lowlevel.add_instrument(instrument)
+                try:
+                    await work(ctx)
+                finally:
+                    trio.lowlevel.remove_instrument(instrument)
+            assert len(set(children()) - before) <= is_worker  # one that is idle
+            assert (pools.processes.borrowed_tokens, pools.threads().busy) == (0, 0)
+            assert exchange.work == ()
+            if instrument.steps > 0:
+                break
+            for record in exchange.work_records:
+                assert (record.started_at is None) == (record.ended_at is None)
+                assert record.outcome in (None, "stopped", "result")
+        assert step > 2
+
+    await bench.run(body)
+
+
+async def test_what_a_command_wrote_is_read_however_slowly() -> None:
+    """Also when somebody who has left its group holds the pipe."""
+    read = 0
+
+    async def on_stdout(data: bytes) -> None:
+        nonlocal read
+        if not read:
+            await trio.sleep(0.8)  # until well after it has ended
+        read += len(data)
+
+    code = (
+        "import subprocess, sys\n"
+        "process = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        "print(process.pid, file=sys.stderr)\n"
+        "sys.stdout.write('x' * 100_000)\n"
+    )
+    result = await Bench().run(lambda ctx: ctx.run_process(python(code), on_stdout=on_stdout))
+    os.kill(int(result.stderr), signal.SIGKILL)
+    assert (len(result.stdout), read) == (100_000, 100_000)
+
+
+async def test_a_group_that_has_ended_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may be that of others by then."""
+    signals: list[int] = []
+    bench = Bench()
+
+    async def body(ctx: Context) -> None:
+        async def on_stdout(data: bytes) -> None:
+            await trio.sleep_forever()
+
+        await ctx.run_process(sh("echo x"), on_stdout=on_stdout)
+
+    def has_ended() -> bool:
+        for exchange in bench.server._core.exchanges():
+            if any(work.record.exit_status == 0 for work in exchange.work):
+                monkeypatch.setattr(os, "killpg", lambda _, number: signals.append(number))
+                return True
+        return False
+
+    record = await bench.cancel(body, has_ended)
+    assert signals == []
+    assert (the_work(record).signals, the_work(record).exit_status) == ((), 0)
 
 
 async def test_commands_beyond_the_limit_wait_and_can_be_cancelled() -> None:
@@ -574,6 +993,50 @@ async def test_cancelled_a_worker_is_killed_and_replaced(tmp_path: Any) -> None:
     assert record.cause is not None
     assert record.cause.source is CancelSource.NOTIFICATION
     assert await bench.run(lambda ctx: ctx.run_in_process(os.getpid)) not in (killed, os.getpid())
+
+
+async def test_calls_beyond_the_limit_of_workers_wait_and_can_be_cancelled() -> None:
+    bench = Bench(Limits(workers=1))
+
+    async def body(ctx: Context) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(ctx.run_in_process, time.sleep, 60)
+            await until(lambda: len(offloaded(bench.server)) == 2)
+            await trio.testing.wait_all_tasks_blocked()
+            assert [scope.state for scope in offloaded(bench.server)] == ["running", "waiting"]
+            nursery.cancel_scope.cancel()
+
+    await bench.run(body)
+    assert [(work.outcome, work.signals) for work in bench.record.work] == [
+        ("stopped", ("SIGKILL",)),
+        (None, ()),
+    ]
+
+
+async def test_workers_are_bounded_by_the_server_alone_and_leave_when_they_are_idle() -> None:
+    """The application's own calls of ``trio-parallel`` take no place from it."""
+    bench = Bench(Limits(worker_idle=0.05))
+
+    async def body(ctx: Context) -> None:
+        limiter = trio_parallel.current_default_worker_limiter()
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(int(limiter.total_tokens)):
+                await stack.enter_async_context(_borrowed(limiter))
+            with trio.fail_after(10):
+                worker = await ctx.run_in_process(os.getpid)
+        await until(lambda: not alive(worker))
+
+    await bench.run(body)
+
+
+@contextlib.asynccontextmanager
+async def _borrowed(limiter: trio.CapacityLimiter) -> AsyncIterator[None]:
+    await limiter.acquire_on_behalf_of(token := object())
+    try:
+        yield
+    finally:
+        limiter.release_on_behalf_of(token)
 
 
 async def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

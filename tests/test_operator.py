@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.peers.fixture_server import Fixtures
 from tests.peers.http_wires import HypercornHttp1, HypercornHttp2, NativeHttp
 from tests.peers.inspection import record_of
 from tests.peers.raw import call, cancel, raw_client, request, text_of, until
+from tests.peers.raw_http import post
 from tests.peers.wires import InProcess, serving
 from tests.test_races import ScriptedWire
 
@@ -23,10 +25,12 @@ from trio_mcp import (
     ErrorCode,
     InFlight,
     Limits,
+    Principal,
     Server,
     State,
     connect,
 )
+from trio_mcp.transports.serving import serve_wire
 
 WIRES: list[type[InProcess]] = [
     Tcp,
@@ -180,16 +184,48 @@ async def test_threads_are_seen_with_their_request() -> None:
         await peer.answer(1)
 
 
+async def test_a_request_whose_answer_is_going_out_is_in_flight_no_more() -> None:
+    """There is nothing left to cancel, though its client does not read."""
+    server = Server("big", version="1")
+
+    @server.tool
+    async def big() -> str:
+        return "x" * 8_000_000
+
+    def going_out() -> bool:
+        connections = tuple(server._core.connections)
+        return any(one.ended_at for connection in connections for one in connection.exchanges())
+
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(functools.partial(server.serve_http, port=0))
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(post(call(1, "big")))
+            await until(going_out)
+            assert server.inflight() == ()
+        nursery.cancel_scope.cancel()
+
+
 async def test_texts_of_a_peer_are_clipped() -> None:
-    fixtures = Fixtures(Limits(text_length=5))
+    fixtures = Fixtures(Limits(text_length=4))
     async with raw_client(fixtures.server) as peer:
         await peer.send(call(3, "sleep", s=60))
         await until(lambda: fixtures.live == 1)
         (one,) = fixtures.server.inflight()
-        assert (one.method, one.target, one.client) == ("tools", "sleep", "raw 1")
+        assert (one.method, one.target, one.client) == ("tool", "slee", "raw ")
         assert fixtures.server.cancel(one.key, "r" * 100 + "\ud800")
         error = (await peer.answer(3))["error"]
-        assert error["message"] == "Cancelled by the server's operator: rrrrr"
+        assert error["message"] == "Cancelled by the server's operator: rrrr"
+
+
+async def test_a_principals_name_is_clipped_too() -> None:
+    fixtures, wire = Fixtures(Limits(text_length=4)), ScriptedWire()
+    async with trio.open_nursery() as nursery:
+        principal = Principal("somebody")
+        nursery.start_soon(serve_wire, fixtures.server._core, wire, principal)
+        wire.feed(call(1, "sleep", s=60))
+        await until(lambda: fixtures.live == 1)
+        assert [one.principal for one in fixtures.server.inflight()] == ["some"]
+        wire.hang_up()
 
 
 # What is done -------------------------------------------------------------------------------------

@@ -15,27 +15,38 @@ __all__ = ["ProcessGroup"]
 
 
 class ProcessGroup:
-    """The group that ``process`` leads."""
+    """The group that ``process`` leads.
+
+    Once it is known to have ended it is left alone: the system may have given its number to others.
+    """
 
     def __init__(self, process: trio.Process) -> None:
         self._process = process
+        self._ended = False
 
     def send(self, number: signal.Signals) -> bool:
         """Signal all that is in it; ``False`` if nothing is."""
-        try:
-            os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
+        return self._reach(number)
 
     @property
     def lives(self) -> bool:
         """Whether anything in it lives."""
-        try:
-            os.killpg(self._process.pid, 0)
-        except (ProcessLookupError, PermissionError):
+        if not self._reach(0):
             return False
-        return _has_living(self._process.pid)
+        self._ended = not _has_living(self._process.pid)
+        return not self._ended
+
+    def _reach(self, number: int) -> bool:
+        if self._ended:
+            return False
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            self._ended = True
+            return False
+        except PermissionError:
+            return False
+        return True
 
     async def ends_within(self, seconds: float) -> bool:
         """Whether its leader, and then the rest of it, is gone in time."""
@@ -52,16 +63,20 @@ class ProcessGroup:
 def _has_living(group: int) -> bool:
     """To a signal, the dead are there until somebody has waited for them, and in a container there
     may be nobody who does. Linux tells them apart; elsewhere they count."""
+    if _lives_in(group, str(group)):
+        return True  # its leader; most often, and no need to look at all that the system runs
     try:
         numbers = [name for name in os.listdir("/proc") if name.isdigit()]
     except FileNotFoundError:
         return True
-    for number in numbers:
-        try:
-            with open(f"/proc/{number}/stat", "rb") as file:
-                state, _, its_group = file.read().rpartition(b")")[2].split(maxsplit=3)[:3]
-        except OSError:
-            continue  # it has just gone
-        if int(its_group) == group and state not in (b"Z", b"X"):
-            return True
-    return not numbers
+    return not numbers or any(_lives_in(group, number) for number in numbers)
+
+
+def _lives_in(group: int, number: str) -> bool:
+    """Whether the process of this number lives, and is in the group."""
+    try:
+        with open(f"/proc/{number}/stat", "rb") as file:
+            state, _, its_group = file.read().rpartition(b")")[2].split(maxsplit=3)[:3]
+    except OSError:
+        return False  # it has just gone
+    return int(its_group) == group and state not in (b"Z", b"X")

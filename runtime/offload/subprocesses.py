@@ -8,11 +8,14 @@ is kept.
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 import logging
 import os
 import signal
 import subprocess
+import sys
+import termios
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -34,7 +37,7 @@ OnOutput: TypeAlias = Callable[[bytes], Awaitable[None] | None]
 
 _CHUNK: Final = 64 * 1024
 _PATIENCE: Final = 0.5
-"""Seconds of silence after which a pipe is closed that is still held outside of the group."""
+"""Seconds after which a pipe is closed that is still held outside of the group."""
 _REAP: Final = 1.0
 """Seconds that the system may take to end a process after SIGKILL."""
 
@@ -88,6 +91,9 @@ class Command:
         args = tuple(os.fspath(part) for part in command)
         if not all(isinstance(part, str) for part in args):
             raise TypeError(f"a command's parts are texts or paths, not {command!r:.80}")
+        for name in ("on_stdout", "on_stderr"):
+            if options[name] is not None and not callable(options[name]):
+                raise TypeError(f"{name} is a function, not {options[name]!r:.80}")
         return cls(args=args, input=None if data is None else bytes(data), **options)
 
 
@@ -112,6 +118,7 @@ class _Run:
         self._work = work
         self._stdout = _Output(keep, command.on_stdout)
         self._stderr = _Output(keep, command.on_stderr)
+        self._feeding = trio.CancelScope()
         self._process: trio.Process
         self._group: ProcessGroup
 
@@ -127,8 +134,12 @@ class _Run:
                     await self._stop()
                 raise
             outcome = "result"
+        except trio.Cancelled:
+            outcome = "stopped"
+            raise
         finally:
-            self._work.end(outcome)
+            if not self._work.record.abandoned:
+                self._work.end(outcome)
         process, stdout, stderr = self._process, self._stdout, self._stderr
         assert process.returncode is not None
         return ProcessResult(
@@ -157,7 +168,7 @@ class _Run:
             (self._stdout, self._process.stdout),
             (self._stderr, self._process.stderr),
         ):
-            assert stream is not None
+            assert isinstance(stream, trio.lowlevel.FdStream)
             output.stream = stream
 
     async def _watch(self) -> None:
@@ -171,6 +182,7 @@ class _Run:
                 await self._process.wait()
                 self._work.record.exit_status = self._process.returncode
                 await self._end_group()
+                self._feeding.cancel("nobody is left to read it")
                 self._stdout.finish_soon()
                 self._stderr.finish_soon()
         except BaseExceptionGroup as group:
@@ -180,8 +192,9 @@ class _Run:
     async def _feed(self, stdin: trio.abc.SendStream) -> None:
         assert self._command.input is not None
         try:
-            async with stdin:
-                await stdin.send_all(self._command.input)
+            with self._feeding:
+                async with stdin:
+                    await stdin.send_all(self._command.input)
         except trio.BrokenResourceError:
             pass  # it does not want to read all of it
 
@@ -197,6 +210,7 @@ class _Run:
         work.record.exit_status = returncode
         if returncode is None:
             work.record.abandoned = True
+            trio.lowlevel.spawn_system_task(self._await_end, name="trio-mcp abandoned process")
             logger.warning(
                 "exchange %d: process %d (%s) did not end at SIGKILL and is abandoned",
                 work.exchange.key,
@@ -204,6 +218,12 @@ class _Run:
                 work.record.label,
             )
         work.exchange.note_cleanup("clean" if returncode is not None else "abandoned")
+
+    async def _await_end(self) -> None:
+        """Of a process that nobody waits for any more."""
+        await self._process.wait()
+        self._work.record.exit_status = self._process.returncode
+        self._work.end("stopped")
 
     async def _end_group(self) -> None:
         group, ended = self._group, not self._group.lives
@@ -225,10 +245,16 @@ class _Run:
                 stream.close()
 
 
+def _waiting_in(stream: trio.lowlevel.FdStream) -> int:
+    """How many bytes can be read from a pipe at once."""
+    count = fcntl.ioctl(stream.fileno(), termios.FIONREAD, bytes(4))
+    return int.from_bytes(count, sys.byteorder)
+
+
 class _Output:
     """One of the two outputs: read to its end, the last bytes kept."""
 
-    stream: trio.abc.ReceiveStream
+    stream: trio.lowlevel.FdStream
 
     def __init__(self, keep: int, callback: OnOutput | None) -> None:
         self.tail = bytearray()
@@ -236,7 +262,8 @@ class _Output:
         self._keep = keep
         self._callback = callback
         self._waiting = trio.CancelScope()
-        self._patience = float("inf")
+        self._until = float("inf")
+        self._unread = 0
 
     async def read(self) -> None:
         """Until its end. A callback that is slow makes the command wait."""
@@ -253,14 +280,21 @@ class _Output:
             self._keep_tail(data)
 
     def finish_soon(self) -> None:
-        """All who should write to it have ended: whoever still holds it open is not waited for."""
-        self._patience = _PATIENCE
-        self._waiting.deadline = trio.current_time() + _PATIENCE
+        """All who should write to it have ended. What they wrote is read; whoever still holds it
+        open is not waited for, however much he says."""
+        self._unread = _waiting_in(self.stream)
+        self._until = trio.current_time() + _PATIENCE
+        self._waiting.deadline = self._deadline
+
+    @property
+    def _deadline(self) -> float:
+        return float("inf") if self._unread > 0 else self._until
 
     async def _receive(self) -> bytes | bytearray:
-        deadline = trio.current_time() + self._patience
-        with trio.CancelScope(deadline=deadline) as self._waiting:
-            return await self.stream.receive_some(_CHUNK)
+        with trio.CancelScope(deadline=self._deadline) as self._waiting:
+            data = await self.stream.receive_some(_CHUNK)
+            self._unread -= len(data)
+            return data
         return b""
 
     def _keep_tail(self, data: bytes | bytearray) -> None:

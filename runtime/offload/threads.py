@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import trio
 
+from ..failures import part_passing_on
 from ..fair_limiter import FairLimiter
 from ..rounds import InputRequired
 from .work import Work, WorkKind
@@ -127,9 +128,15 @@ class ThreadWork(Work):
         """Wait for the thread, which has been told to stop, but not for ever."""
         if not self.running:
             return
-        exchange, window = self.exchange, self.exchange.core.limits.cleanup
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + window):
-            await self._until_ended()
+        window = self.exchange.core.limits.cleanup
+        try:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + window):
+                await self._until_ended()
+        finally:
+            self._note_how_it_went(window)
+
+    def _note_how_it_went(self, window: float) -> None:
+        exchange = self.exchange
         if not self._ended.is_set():
             self.record.abandoned = True
             self._pool.stragglers.add(self)
@@ -162,14 +169,19 @@ class ThreadWork(Work):
             made = interrupt()
             if inspect.isawaitable(made):
                 await made
-        except Exception:
+        except trio.Cancelled:
+            raise  # the window is over
+        except BaseException as raised:
             self._interrupt = None
-            logger.exception(
+            logger.error(
                 "exchange %d: the interrupt of %s failed; it is not called again",
                 self.exchange.key,
                 self.record.label,
+                exc_info=raised,
             )
             self.exchange.note_cleanup("error")
+            if (rest := part_passing_on(raised)) is not None:
+                raise rest from None
 
     def _note_late(self) -> None:
         outcome = self.record.outcome

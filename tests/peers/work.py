@@ -385,7 +385,7 @@ class Nested(Work):
         return work
 
     def stopped(self) -> bool:
-        return self._ended
+        return self._ended and self._inner.journal.ended[State.CANCELLED] == 1
 
     def undone(self) -> bool:
         record = list(self._inner.journal)[-1]
