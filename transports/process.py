@@ -87,12 +87,12 @@ class ServerProcess:
 
     async def ended(self) -> None:
         """Wait until the process has ended, whatever lives on of its group."""
-        await self._process.wait()
+        await self._group.leader_ended()
 
     async def settle(self) -> None:
         """It closed its stdout: wait a moment for its exit status and its last words."""
         with trio.move_on_after(self._limits.exit_wait):
-            await self._process.wait()
+            await self._group.leader_ended()
             await self._stderr_ended.wait()
 
     async def shut_down(self) -> None:

@@ -48,6 +48,11 @@ class ProcessGroup:
             return False
         return True
 
+    async def leader_ended(self) -> None:
+        """Wait until its leader has ended, whatever lives on of it."""
+        await self._process.wait()
+        self._ended = self._ended or not self.lives
+
     async def ends_within(self, seconds: float) -> bool:
         """Whether its leader, and then the rest of it, is gone in time."""
         with trio.move_on_after(seconds):
