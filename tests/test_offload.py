@@ -24,6 +24,7 @@ import trio.lowlevel
 import trio.testing
 import trio_parallel
 from tests.peers.bench import Bench, called, the_work
+from tests.peers.burning import burn
 from tests.peers.inspection import offloaded
 from tests.peers.processes import alive, children
 from tests.peers.raw import until
@@ -952,14 +953,6 @@ async def test_a_command_leaves_no_descriptor_behind() -> None:
 
 
 # Worker processes ---------------------------------------------------------------------------------
-
-
-def burn(path: str) -> None:
-    """Compute for ever, once it has said which process does."""
-    with open(path, "w") as file:
-        file.write(f"{os.getpid()}\n")
-    while True:
-        pass
 
 
 def fail(message: str) -> None:
