@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from ..runtime.admission import FunctionLimit
+from ..runtime.admission.admission import FunctionLimit
 from ..runtime.context import Context, exchange_of
 from .soundness import check_timeout
 

@@ -11,7 +11,7 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
-from ..runtime.admission import FunctionLimit
+from ..runtime.admission.admission import FunctionLimit
 from ..runtime.jsonrpc import encode
 from ..runtime.models.base import Icon
 from ..runtime.models.content import (

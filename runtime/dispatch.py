@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 
-from .admission import Admission, client_of, overloaded, retry_later
+from .admission.admission import Admission, client_of, overloaded, retry_later
 from .context import Context
 from .draining import Draining
 from .eras.base import Era

@@ -28,7 +28,7 @@ from .rounds import InputRequired, Round, outcome_of
 from .scopes import Scope, ScopeKind
 
 if TYPE_CHECKING:
-    from .admission import Slots
+    from .admission.admission import Slots
     from .dispatch import Dispatcher, Method
     from .eras.base import Era, RequestMetadata
     from .offload.work import Work, WorkRecord

@@ -30,8 +30,8 @@ from trio_mcp import (
     connect,
     safe_to_repeat,
 )
+from trio_mcp.runtime.admission.fair_queue import Gate
 from trio_mcp.runtime.context import exchange_of
-from trio_mcp.runtime.fair_queue import Gate
 from trio_mcp.runtime.scopes import ScopeKind
 from trio_mcp.transports.http.hypercorn import serve_hypercorn
 from trio_mcp.transports.serving import serve_wire

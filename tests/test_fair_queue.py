@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from trio_mcp.runtime.fair_queue import FairQueue, Gate
+from trio_mcp.runtime.admission.fair_queue import FairQueue, Gate
 
 CLIENTS = st.sampled_from("abcd")
 

@@ -43,8 +43,8 @@ from trio_mcp import (
     WorkKind,
     connect,
 )
+from trio_mcp.runtime.admission.fair_limiter import FairLimiter
 from trio_mcp.runtime.exchange import Exchange
-from trio_mcp.runtime.fair_limiter import FairLimiter
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from ...runtime.admission import FunctionLimit
+from ...runtime.admission.admission import FunctionLimit
 from ...runtime.context import Context
 from ...runtime.models.resources import ReadResourceResult
 from ..caching import CacheHint

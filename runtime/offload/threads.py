@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import trio
 
+from ..admission.fair_limiter import FairLimiter
 from ..failures import part_passing_on
-from ..fair_limiter import FairLimiter
 from ..rounds import InputRequired
 from .work import Work, WorkKind
 

@@ -16,7 +16,7 @@ from collections.abc import Hashable
 
 import trio
 
-from ...runtime.fair_queue import FairQueue
+from ...runtime.admission.fair_queue import FairQueue
 from ...runtime.limits import Limits
 
 __all__ = ["Turns"]

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 import trio
 
-from .errors import ErrorCode, ProtocolError
+from ..errors import ErrorCode, ProtocolError
+from ..limits import Limits
 from .fair_queue import FairQueue, Gate
-from .limits import Limits
 
 if TYPE_CHECKING:
-    from .exchange import Exchange, Peer
-    from .principal import Principal
+    from ..exchange import Exchange, Peer
+    from ..principal import Principal
 
 __all__ = ["Admission", "FunctionLimit", "Slots", "client_of", "overloaded", "retry_later"]
 

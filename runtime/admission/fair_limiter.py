@@ -10,7 +10,7 @@ from .admission import client_of
 from .fair_queue import Gate
 
 if TYPE_CHECKING:
-    from .exchange import Exchange
+    from ..exchange import Exchange
 
 __all__ = ["FairLimiter"]
 
