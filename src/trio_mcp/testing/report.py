@@ -50,7 +50,7 @@ class Problem:
     - ``"late outcome"``: it had its outcome after the cancellation, which was not raised in it any
       more. The runtime drops such an outcome and records it: see ``SweepReport.late``;
     - ``"unbounded"``: after the cancellation it waited in a shield without a deadline, or with one
-      that is too far away, or it did not end;
+      that is too far away; or it did not end; or the cancellation never reached it;
     - ``"spoke"``: bytes about the request were written after the cancellation;
     - ``"raised"``: after the cancellation, something else than ``trio.Cancelled`` came out.
 

@@ -86,7 +86,7 @@ class Runs:
         self._settings = settings
 
     def run(self, plan: Plan) -> Run:
-        """Raises :class:`SweepError` for one that waits for a thread or a process."""
+        """Raises :class:`SweepError` for one that cannot be stepped through."""
         settings = self._settings
         self.count += 1
         if settings.reset is not None:
@@ -104,6 +104,11 @@ class Runs:
             )
         if stepper.failure is not None:
             raise stepper.failure
+        if stepper.too_many:
+            raise SweepError(
+                f"{subject.name} has more than {settings.max_checkpoints} checkpoints: let it do "
+                "less, or raise max_checkpoints"
+            )
         if stepper.elsewhere is not None:
             raise SweepError(
                 f"{subject.name} works in a thread or a process, which no sweep can step through, "

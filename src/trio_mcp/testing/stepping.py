@@ -64,10 +64,11 @@ class Stepper(trio.abc.Instrument):
         self.outsiders: set[trio.lowlevel.Task] = set()
         self.checkpoints = 0
         self.after = 0
+        self.has_run = False  # up to a checkpoint of its own, in a run that nobody cancels
         self.struck = False
         self.struck_again = False
         self.place: Place | None = None
-        self.delivered = False
+        self.delivered = False  # to the task that the handler began in
         self.unbounded: tuple[Place | None, str] | None = None
         self.too_many = False
         self.elsewhere: Place | None = None
@@ -105,7 +106,7 @@ class Stepper(trio.abc.Instrument):
             return
         if self.given_up:
             self._throw(task)
-        elif self.struck:
+        elif self.struck and task is self._root:
             # Trio has no public word for what a task is about to be woken with.
             woken: Any = task._next_send
             error = woken.error if isinstance(woken, outcome.Error) else None
@@ -119,6 +120,7 @@ class Stepper(trio.abc.Instrument):
             self._count(task)
             if self.struck:
                 self._look_at_bound(task)
+                self._look_at_nursery()
 
     # Counting and cancelling ----------------------------------------------------------------------
 
@@ -133,6 +135,8 @@ class Stepper(trio.abc.Instrument):
         plan = self._plan
         if not self.struck:
             self.checkpoints += 1
+            if plan.at is None and task is not None and not self.has_run:
+                self.has_run = place_of(task) is not None
             if self.checkpoints == plan.at:
                 self.place = place_of(task) if task is not None else None
                 self._strike()
@@ -152,6 +156,10 @@ class Stepper(trio.abc.Instrument):
         self._latest = trio.current_time() + self._bound
         self.deadline.deadline = self._latest + 1  # what ends at the bound is in time
         self._call(self._subject.strike)
+        for task in self.tasks:
+            shielded = any(scope.shield for scope in self._scopes(task))
+            if not shielded and not task._cancel_status.effectively_cancelled:
+                self._note_unbounded(task, "the cancellation has not reached it")
 
     def _have_too_many(self) -> None:
         self.too_many = True
@@ -164,7 +172,7 @@ class Stepper(trio.abc.Instrument):
             self.failure = raised
 
     def _look_at_bound(self, task: trio.lowlevel.Task) -> None:
-        ends = trio.current_effective_deadline()
+        ends = _ends_at(task)
         if ends == math.inf:
             self._note_unbounded(task, "it waits in a shield without a deadline")
         elif ends > self._latest:
@@ -172,6 +180,15 @@ class Stepper(trio.abc.Instrument):
             self._note_unbounded(
                 task, f"it waits in a shield for up to {late:g} s, longer than {self._bound:g} s"
             )
+
+    def _look_at_nursery(self) -> None:
+        """The end of a nursery keeps a cancellation until its children have ended."""
+        root = self._root
+        if root in self.tasks and root._cancel_status.effectively_cancelled:
+            names = {frame.f_code.co_name for frame, _ in root.iter_await_frames()}
+            waits = {"_nested_child_finished", "wait_task_rescheduled"} <= names
+            if waits and place_of(root) is not None:
+                self.delivered = True
 
     def _note_unbounded(self, task: trio.lowlevel.Task | None, note: str) -> None:
         if self.unbounded is None:
@@ -214,6 +231,19 @@ class Stepper(trio.abc.Instrument):
         elif told > 1:
             woken._next_send_fn = task.coro.throw
             woken._next_send = GivenUp()
+
+
+def _ends_at(task: trio.lowlevel.Task) -> float:
+    """When the shields around a task let a cancellation through, at the latest; ``-inf``: they do
+    already. That a sleep ends by itself does not count: it stands for something that may not.
+    """
+    status: Any = task._cancel_status
+    if status.effectively_cancelled:
+        return -math.inf
+    if any(frame.f_code is trio.sleep_until.__code__ for frame, _ in task.iter_await_frames()):
+        status = status._parent
+    ends: float = status.effective_deadline()
+    return ends
 
 
 def _raise_given_up(_: object) -> NoReturn:

@@ -158,17 +158,19 @@ class _Sweep:
 
     def run(self) -> SweepReport:
         dry = self._runs.run(Plan())
-        self._refuse(dry)
         self._usual = dry.subject.outcome()
+        self._refuse(dry)
         if not dry.stepper.given_up:
             self._problems += [Problem("leaked", 0, None, leak) for leak in dry.leaks]
         self._check_holds_before = dry.dirty is None
-        at, stopped = 0, None
+        at, expected = 0, dry.stepper.checkpoints
+        stopped: str | None = None
         while stopped is None:
             at += 1
             run = self._runs.run(Plan(at))
             if not run.stepper.struck:
                 at -= 1
+                stopped = _way(expected, at) if at != expected else None
                 break
             stopped = self._is_dirty(run)
             if stopped is None:
@@ -222,15 +224,21 @@ class _Sweep:
 
     def _refuse(self, dry: Run) -> None:
         """Raises if it is of no use to go on."""
-        subject, settings = dry.subject, self._settings
-        if dry.stepper.too_many:
-            raise SweepError(
-                f"{subject.name} has more than {settings.max_checkpoints} checkpoints: let it do "
-                "less, or raise max_checkpoints"
-            )
+        subject = dry.subject
+        if dry.stepper.given_up:
+            return  # it has no end of its own
         if isinstance(subject, FunctionSubject) and subject.error is not None:
             raise subject.error
-        if isinstance(subject, RequestSubject) and not dry.stepper.checkpoints:
-            raise SweepError(f"{subject.name} has not run: {subject.answer}")
-        if dry.check_failed is not None and not dry.stepper.given_up:
+        idle = self._usual == "error" and not dry.stepper.has_run
+        if isinstance(subject, RequestSubject) and idle:
+            raise SweepError(f"{subject.name} fails before it awaits: {subject.answer}")
+        if dry.check_failed is not None:
             raise SweepError(f"{subject.name} fails though nobody cancels it: {dry.check_failed}")
+
+
+def _way(expected: int, found: int) -> str:
+    return (
+        f"its runs differ: nobody cancelled the first one, which had {expected} checkpoints, and "
+        f"now there are {found}. What a run changes must be set back: pass reset=…, or a function "
+        "that makes everything anew."
+    )
