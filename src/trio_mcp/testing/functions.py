@@ -42,6 +42,7 @@ class FunctionSubject:
 
     async def run(self, stepper: Stepper) -> None:
         async with trio.open_nursery() as nursery:
+            stepper.nursery = nursery
             nursery.start_soon(self._run, name=self.root)
             await until(self._ended, stepper, self._longest)
 

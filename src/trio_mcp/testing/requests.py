@@ -18,7 +18,7 @@ from ..transports.framing import Frame
 from ..transports.serving import ServerConnection
 from .logs import Failures
 from .stepping import Stepper
-from .subjects import Finding, Outcome, late_finding, until
+from .subjects import Finding, Outcome, closes, late_finding, until
 
 __all__ = ["Request", "RequestSubject"]
 
@@ -101,6 +101,7 @@ class RequestSubject:
         self._spoken: list[str] = []
         self._left: list[str] = []
         self._ended = trio.Event()
+        self._closed = trio.Event()
         self._failures = Failures()
 
     # Running --------------------------------------------------------------------------------------
@@ -112,11 +113,18 @@ class RequestSubject:
 
     async def _serve(self, stepper: Stepper) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._server.serve_wire, self._wire)
+            stepper.nursery = nursery
+            nursery.start_soon(self._serve_wire)
             nursery.start_soon(self._await_record)
             self._wire.feed(self._request.encode(self._core.era.version))
             await until(self._ended, stepper, self._longest)
             self._wire.hang_up()
+            if not stepper.given_up:
+                await closes(self._closed, stepper)
+
+    async def _serve_wire(self) -> None:
+        await self._server.serve_wire(self._wire)
+        self._closed.set()
 
     async def _await_record(self) -> None:
         with self._server.journal.subscribe() as records:

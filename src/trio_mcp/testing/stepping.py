@@ -7,6 +7,7 @@ the step of the task and before any other, it is cancelled: the cancellation fin
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NoReturn, Protocol
 
 import attrs
@@ -60,6 +61,7 @@ class Stepper(trio.abc.Instrument):
     """
 
     def __init__(self, subject: Struck, plan: Plan, limit: int, bound: float) -> None:
+        self.nursery: trio.Nursery  # what runs it opens that, and tells
         self.tasks: set[trio.lowlevel.Task] = set()
         self.outsiders: set[trio.lowlevel.Task] = set()
         self.checkpoints = 0
@@ -78,7 +80,7 @@ class Stepper(trio.abc.Instrument):
         self._subject = subject
         self._plan = plan
         self._limit = limit
-        self._bound = bound
+        self.bound = bound
         self._latest = math.inf
         self._root: trio.lowlevel.Task | None = None
         self._told: dict[trio.lowlevel.Task, int] = {}
@@ -153,13 +155,23 @@ class Stepper(trio.abc.Instrument):
 
     def _strike(self) -> None:
         self.struck = True
-        self._latest = trio.current_time() + self._bound
+        self._latest = trio.current_time() + self.bound
         self.deadline.deadline = self._latest + 1  # what ends at the bound is in time
         self._call(self._subject.strike)
         for task in self.tasks:
-            shielded = any(scope.shield for scope in self._scopes(task))
-            if not shielded and not task._cancel_status.effectively_cancelled:
+            if not task._cancel_status.effectively_cancelled and not self._is_shielded(task):
                 self._note_unbounded(task, "the cancellation has not reached it")
+
+    def _is_shielded(self, task: trio.lowlevel.Task) -> bool:
+        """By a scope of the handler's own."""
+        assert self._root is not None
+        around = self._root.parent_nursery
+        for scope in self._scopes(task):
+            if around is not None and scope is around.cancel_scope:
+                break
+            if scope.shield:
+                return True
+        return False
 
     def _have_too_many(self) -> None:
         self.too_many = True
@@ -176,9 +188,9 @@ class Stepper(trio.abc.Instrument):
         if ends == math.inf:
             self._note_unbounded(task, "it waits in a shield without a deadline")
         elif ends > self._latest:
-            late = ends - self._latest + self._bound
+            late = ends - self._latest + self.bound
             self._note_unbounded(
-                task, f"it waits in a shield for up to {late:g} s, longer than {self._bound:g} s"
+                task, f"it waits in a shield for up to {late:g} s, longer than {self.bound:g} s"
             )
 
     def _look_at_nursery(self) -> None:
@@ -200,24 +212,22 @@ class Stepper(trio.abc.Instrument):
         """The bound has passed, and it has not ended."""
         if self.unbounded is None:
             place = next(filter(None, map(place_of, self.tasks)), None)
-            self.unbounded = (place, f"it has not ended {self._bound:g} s after the cancellation")
+            self.unbounded = (place, f"it has not ended {self.bound:g} s after the cancellation")
 
     def give_up(self) -> None:
-        """End all tasks of the handler by force. What follows in this run means nothing."""
+        """End by force all that runs in :attr:`nursery`. What follows in this run means nothing."""
         self.given_up = True
-        for task in list(self.tasks):
+        for task in list(_tasks_below(self.nursery)):
             for scope in self._scopes(task):
                 scope.shield = False
                 scope.cancel("given up")
+        self.nursery.cancel_scope.cancel("given up")
 
     def _scopes(self, task: trio.lowlevel.Task) -> list[trio.CancelScope]:
-        """Those around a task, the innermost first, up to the nursery that the handler began in."""
-        assert self._root is not None
-        nursery = self._root.parent_nursery
-        outer = nursery.cancel_scope if nursery is not None else None
+        """Those around a task, the innermost first, up to :attr:`nursery`."""
         found: list[trio.CancelScope] = []
         status: Any = task._cancel_status
-        while status is not None and status._scope is not outer:
+        while status is not None and status._scope is not self.nursery.cancel_scope:
             found.append(status._scope)
             status = status._parent
         return found
@@ -231,6 +241,13 @@ class Stepper(trio.abc.Instrument):
         elif told > 1:
             woken._next_send_fn = task.coro.throw
             woken._next_send = GivenUp()
+
+
+def _tasks_below(nursery: trio.Nursery) -> Iterator[trio.lowlevel.Task]:
+    for task in nursery.child_tasks:
+        yield task
+        for below in task.child_nurseries:
+            yield from _tasks_below(below)
 
 
 def _ends_at(task: trio.lowlevel.Task) -> float:

@@ -11,7 +11,7 @@ import trio
 from .report import Kind
 from .stepping import Stepper, Struck
 
-__all__ = ["Finding", "Outcome", "Subject", "late_finding", "until"]
+__all__ = ["Finding", "Outcome", "Subject", "closes", "late_finding", "until"]
 
 Outcome: TypeAlias = Literal["result", "error"]
 
@@ -50,6 +50,16 @@ async def until(ended: trio.Event, stepper: Stepper, longest: float) -> None:
         return
     if stepper.struck:
         stepper.note_endless()
+    stepper.give_up()
+
+
+async def closes(closed: trio.Event, stepper: Stepper) -> None:
+    """Wait until what it ran on has closed, too; not for ever."""
+    with trio.move_on_after(stepper.bound):
+        await closed.wait()
+        return
+    if stepper.unbounded is None:
+        stepper.unbounded = (None, "its connection does not end, though the client has left")
     stepper.give_up()
 
 
