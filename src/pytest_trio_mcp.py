@@ -17,6 +17,7 @@ _MARK = "cancel_sweep"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Let ``--strict-markers`` know the mark."""
     config.addinivalue_line(
         "markers",
         f"{_MARK}(check=None, **options): run this async test again and again, cancelled at "

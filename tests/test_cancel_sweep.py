@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -42,7 +43,7 @@ def sweep(handler: Handler, **options: Any) -> SweepReport:
     def make() -> Server:
         held.clear()
         server = Server("swept", version="1")
-        server.tool(handler, name="tool")
+        server.tool(name="tool")(handler)
         return server
 
     return cancel_sweep(make, "tool", check=lambda: not held, **options)
@@ -148,7 +149,7 @@ def test_a_late_outcome_is_a_problem_if_it_is_not_allowed() -> None:
 
 
 def test_a_sweep_is_the_same_each_time_and_leaves_chance_alone() -> None:
-    chance = trio._core._run._r  # type: ignore[attr-defined]
+    chance = trio._core._run._r
     before = chance.getstate()
     random.seed(1)
     reports = [sweep(has_children, seed=7) for _ in range(2)]
@@ -308,7 +309,7 @@ def test_a_mistake_is_found_at_its_checkpoint_and_its_line(
     assert (first.kind, first.checkpoint, first.again) == (kind, checkpoint, None)
     assert first.place is not None
     assert first.place.file == __file__
-    assert first.place.function == handler.__name__  # type: ignore[attr-defined]
+    assert first.place.function == handler.__name__
     assert first.place.source.endswith("# here")
     assert {one.kind for one in rest} <= {kind}
     with pytest.raises(CancelSweepFailed) as failed:
