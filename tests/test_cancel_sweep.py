@@ -346,6 +346,7 @@ def test_a_task_that_outlives_its_request() -> None:
     report = sweep(spawns)
     assert [(one.kind, one.checkpoint) for one in report.problems] == [("leaked", 0)]
     assert "even if nobody cancels it" in report.describe()
+    assert sweep(spawns, ignore={"leaked"}).problems == ()
 
 
 # Mistakes of the runtime --------------------------------------------------------------------------

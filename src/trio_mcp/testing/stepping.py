@@ -77,10 +77,10 @@ class Stepper(trio.abc.Instrument):
         self.given_up = False
         self.deadline = trio.CancelScope()
         self.failure: Exception | None = None
+        self.bound = bound
         self._subject = subject
         self._plan = plan
         self._limit = limit
-        self.bound = bound
         self._latest = math.inf
         self._root: trio.lowlevel.Task | None = None
         self._told: dict[trio.lowlevel.Task, int] = {}
@@ -101,7 +101,7 @@ class Stepper(trio.abc.Instrument):
         self.tasks.discard(task)
         self.outsiders.discard(task)
         if task is self._root and self._subject.answers and not (self.struck or self.given_up):
-            self._count(None)
+            self._call(self._count, None)
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         if task not in self.tasks:
@@ -117,12 +117,15 @@ class Stepper(trio.abc.Instrument):
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         if task in self.tasks and not self.given_up:
-            if self.elsewhere is None and works_elsewhere(task):
-                self.elsewhere = place_of(task) or Place("?", 0, "?")
-            self._count(task)
-            if self.struck:
-                self._look_at_bound(task)
-                self._look_at_nursery()
+            self._call(self._after_step, task)
+
+    def _after_step(self, task: trio.lowlevel.Task) -> None:
+        if self.elsewhere is None and works_elsewhere(task):
+            self.elsewhere = place_of(task) or Place("?", 0, "?")
+        self._count(task)
+        if self.struck:
+            self._look_at_bound(task)
+            self._look_at_nursery()
 
     # Counting and cancelling ----------------------------------------------------------------------
 
@@ -148,7 +151,7 @@ class Stepper(trio.abc.Instrument):
         self.after += 1
         if self.after == plan.again_at and plan.again is not None:
             self.struck_again = True
-            self._call(self._subject.strike_again, plan.again)
+            self._subject.strike_again(plan.again)
         elif self.after > self._limit:
             self._note_unbounded(task, f"it is still busy after {self._limit} more checkpoints")
             self.give_up()
@@ -157,7 +160,7 @@ class Stepper(trio.abc.Instrument):
         self.struck = True
         self._latest = trio.current_time() + self.bound
         self.deadline.deadline = self._latest + 1  # what ends at the bound is in time
-        self._call(self._subject.strike)
+        self._subject.strike()
         for task in self.tasks:
             if not task._cancel_status.effectively_cancelled and not self._is_shielded(task):
                 self._note_unbounded(task, "the cancellation has not reached it")
@@ -181,7 +184,7 @@ class Stepper(trio.abc.Instrument):
         try:
             do(*args)
         except Exception as raised:  # Trio would log it, and go on without us
-            self.failure = raised
+            self.failure = self.failure or raised
 
     def _look_at_bound(self, task: trio.lowlevel.Task) -> None:
         ends = _ends_at(task)

@@ -160,7 +160,7 @@ class _Sweep:
         dry = self._runs.run(Plan())
         self._usual = dry.subject.outcome()
         self._refuse(dry)
-        if not dry.stepper.given_up:
+        if not dry.stepper.given_up and "leaked" not in self._settings.ignore:
             self._problems += [Problem("leaked", 0, None, leak) for leak in dry.leaks]
         self._check_holds_before = dry.dirty is None
         at, expected = 0, dry.stepper.checkpoints
