@@ -205,6 +205,23 @@ server: ['never_asks abandoned']
 server: dropped a result … s late
 server: []
 """,
+    "sweep.py": """\
+careful: cancelled at 4 checkpoints in 20 runs: clean
+
+Late outcomes, which are dropped: at checkpoint 2
+problems: []
+careless: cancelled at 3 checkpoints in 13 runs: 1 problem
+
+1. clean-up skipped, when cancelled at checkpoint 1
+   …sweep.py:…, in careless
+        …      \"\"\"The same, as it is written when nobody thinks of cancellation.\"\"\"
+        …      holds.add(title)
+   >    …      await trio.sleep(1)  # pays
+        …      holds.discard(title)
+        …      return f"Ordered {title!r}."
+   the check is not true: report = cancel_sweep(…sweep.py:…)
+problems: [('clean-up skipped', 1)]
+""",
     "tools.py": """\
 18.00 EUR [18.0, 'EUR']
 2 problems:
