@@ -152,17 +152,19 @@ class Asking:
         return refused
 
 
-async def run(kind: str, seconds: float) -> None:
+async def run(kind: str, seconds: float, tuned: bool) -> None:
     ports = [free_port(), free_port()]
     command = [sys.executable, "-P", str(HERE / "overload_ours.py"), *map(str, ports)]
+    command += ["tuned"] * tuned
     server = await trio.lowlevel.open_process(command)
     try:
-        await measure(kind, seconds, server.pid, ports[kind == "http"])
+        name = f"{kind}, collector tuned" if tuned else kind
+        await measure(kind, name, seconds, server.pid, ports[kind == "http"])
     finally:
         server.kill()
 
 
-async def measure(kind: str, seconds: float, pid: int, port: int) -> None:
+async def measure(kind: str, name: str, seconds: float, pid: int, port: int) -> None:
     stream = await reach(port)
     async with stream:
         asking = Asking(kind, stream)
@@ -186,7 +188,7 @@ async def measure(kind: str, seconds: float, pid: int, port: int) -> None:
                 break
             await trio.sleep(0.01)
     print(
-        f"| {kind} | {p(quiet, 99):.1f} | {statistics.median(times):.1f} | {p(times, 99):.1f} "
+        f"| {name} | {p(quiet, 99):.1f} | {statistics.median(times):.1f} | {p(times, 99):.1f} "
         f"| {max(times):.1f} | {len(times)} | {refused} | {done / seconds:,.0f} "
         f"| {turned_away / seconds:,.0f} | {(peak - before) / 2**20:.1f} | {in_flight - 1} |"
     )
@@ -225,8 +227,8 @@ def main() -> None:
         "| flood: done/s | refused/s | memory, MiB | left |"
     )
     print("| --- " * 11 + "|")
-    for kind in ("tcp", "http"):
-        trio.run(partial(run, kind, seconds))
+    for kind, tuned in (("tcp", False), ("http", False), ("http", True)):
+        trio.run(partial(run, kind, seconds, tuned))
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ async def main() -> None:
     }
     async with connect(server, on_elicit=user) as client:
         for what, request in requests.items():
-            with trio.move_on_after(0.1) as patience:
+            with trio.move_on_after(0.3) as patience:
                 await request(client)
             print(f"client: gave the {what} up: {patience.cancelled_caught}")
             await trio.sleep(0.1)
