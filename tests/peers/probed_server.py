@@ -7,13 +7,15 @@
 | `stubborn(seconds)` | waits, whatever anybody says |
 | `alive()` | how many of these run |
 
-`python tests/peers/probed_server.py` serves stdio; `trio-mcp run tests/peers/probed_server.py` any
-network but TCP, which is `--tcp`: the port is its first line.
+`python tests/peers/probed_server.py` serves stdio; with `--http`, `--websocket` or `--tcp` that, on
+a port of 127.0.0.1 which is its first line.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
 
@@ -66,16 +68,27 @@ async def alive() -> int:
     return len(_running)
 
 
-async def _serve_tcp() -> None:
-    async with trio.open_nursery() as nursery:
-
-        async def serve(stream: trio.SocketStream) -> None:
-            await server.serve_stream(stream)
-
+async def _serve() -> None:
+    if "--http" in sys.argv:
+        await _listen(partial(server.serve_http, "127.0.0.1", 0))
+    elif "--websocket" in sys.argv:
+        await _listen(partial(server.serve_websocket, "127.0.0.1", 0))
+    elif "--tcp" in sys.argv:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         print(listener.socket.getsockname()[1], flush=True)
-        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        await trio.serve_listeners(_serve_stream, [listener])
+    else:
+        await server.serve_stdio()
+
+
+async def _listen(serve: Callable[..., Awaitable[object]]) -> None:
+    async with trio.open_nursery() as nursery:
+        print(await nursery.start(serve), flush=True)
+
+
+async def _serve_stream(stream: trio.SocketStream) -> None:
+    await server.serve_stream(stream)
 
 
 if __name__ == "__main__":
-    trio.run(_serve_tcp if "--tcp" in sys.argv else server.serve_stdio)
+    trio.run(_serve)

@@ -153,8 +153,14 @@ class Evidence:
             return await self._by_effect(begun, asked, since)
         if self._is_busy(mark, begun):
             return await self._by_cpu(begun)
-        await trio.sleep(self._pace.grace)
-        return Finding(None, "none", "silent; nothing shows whether it works on")
+        return await self._by_silence(asked, since)
+
+    async def _by_silence(self, asked: Sequence[Asked], since: float) -> Finding:
+        """Wait for what would show that it works on: progress, or its result at its time."""
+        end = max((it.sent_at + (it.seconds or 0) for it in asked), default=since)
+        await trio.sleep_until(max(since + 2 * self._pace.grace, end + self._pace.settle))
+        silent = "silent until after its time" if end > since else "silent"
+        return Finding(None, "none", f"{silent}; nothing shows whether it worked on")
 
     async def _by_witness(self, before: int, begun: Begun, since: float) -> Finding:
         name, deadline = self._witness, since + self._pace.grace

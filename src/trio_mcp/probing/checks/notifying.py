@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import trio
 
-from ..asked import Asked
+from ..asked import Asked, ConversationLost
 from ..channel import Channel, message_of
 from ..runner import Outcome, Runner, Started, Step
 from ..work import Work
@@ -81,7 +81,10 @@ async def _types(runner: Runner, work: Work) -> Outcome:
         async def cancel_other(_: Started, other: Any = other) -> None:
             await cancel_by_id(conversation, other)
 
-        await goes_on(runner, conversation, work, real, harmless=cancel_other)
+        try:
+            await goes_on(runner, conversation, work, real, harmless=cancel_other)
+        except ConversationLost as lost:
+            return Outcome("fail", f"{named(real)}, while {named(other)} was cancelled: {lost}")
     return await quietly(runner, conversation, before, "either went on")
 
 
@@ -163,7 +166,10 @@ NOTIFYING: Final = (
     Step("unknown-id", "cancel ids that no request has", _unknown, _ERRORS),
     Step("malformed", "malformed cancels while a tool runs", _malformed, _ERRORS),
     Step(
-        "id-types", 'cancel "1" while 1 runs, and 1 while "1" runs', _types, "Base Protocol", "MUST"
+        "id-types",
+        'cancel "1" while 1 runs, and 1 while "1" runs',
+        _types,
+        f"{_ERRORS}: unknown request IDs",
     ),
     Step("twice", "cancel a running tool three times", _twice, _ERRORS),
     Step("too-late", "cancel a request that has been answered", _late, _TIMING, "MUST"),
