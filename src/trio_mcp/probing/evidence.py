@@ -30,9 +30,11 @@ __all__ = ["Begun", "Count", "Evidence", "Mark", "alive_in"]
 Count: TypeAlias = Callable[[], Awaitable[int | None]]
 """Asks the witness; ``None`` if it does not answer with a number."""
 
-_BUSY: Final = 0.5
+_BUSY: Final = 0.25
+"""CPU seconds in a second from which on a process is busy: others may want the same cores."""
+_STILL: Final = 0.5
 _IDLE: Final = 0.2
-"""CPU seconds in a second of a process that is busy, and of one that is not."""
+"""Of what it used before: from the one on it is still busy, below the other it is not."""
 
 
 def alive_in(result: Any) -> int | None:
@@ -151,8 +153,8 @@ class Evidence:
         await trio.sleep_until(since + self._pace.grace)
         if self._effect is not None:
             return await self._by_effect(begun, asked, since)
-        if self._is_busy(mark, begun):
-            return await self._by_cpu(begun)
+        if (before := self._share(mark, begun)) > _BUSY:
+            return await self._by_cpu(before)
         return await self._by_silence(asked, since)
 
     async def _by_silence(self, asked: Sequence[Asked], since: float) -> Finding:
@@ -198,24 +200,26 @@ class Evidence:
             return Finding(True, "effect", "the file did not change until after its time")
         return Finding(None, "none", "the file never changed, before or after")
 
-    async def _by_cpu(self, begun: Begun) -> Finding:
+    async def _by_cpu(self, before: float) -> Finding:
         at, cpu = trio.current_time(), self._cpu()
         await trio.sleep(max(self._pace.grace, 0.5))
         now = self._cpu()
         if cpu is None or now is None:
             return Finding(None, "none", "the process is gone")
         share = (now - cpu) / (trio.current_time() - at)
-        if share > _BUSY:
-            return Finding(False, "cpu", f"its process is still busy ({share:.0%} of a core)")
-        if share < _IDLE:
-            return Finding(True, "cpu", f"its process was busy and is idle ({share:.0%} of a core)")
-        return Finding(None, "none", f"its process uses {share:.0%} of a core")
+        seen = f"its process used {before:.0%} of a core, then {share:.0%}"
+        if share >= before * _STILL:
+            return Finding(False, "cpu", seen)
+        if share < before * _IDLE:
+            return Finding(True, "cpu", seen)
+        return Finding(None, "none", seen)
 
-    def _is_busy(self, mark: Mark, begun: Begun) -> bool:
+    def _share(self, mark: Mark, begun: Begun) -> float:
+        """Of a core, that the process used from the beginning to the cancellation."""
         took = begun.at - mark.at
         if mark.cpu is None or begun.cpu is None or took < self._pace.settle / 2:
-            return False
-        return (begun.cpu - mark.cpu) / took > _BUSY
+            return 0.0
+        return (begun.cpu - mark.cpu) / took
 
     def _against(self, asked: Sequence[Asked], since: float) -> Finding | None:
         """What says that work ran on, whatever else is said."""

@@ -30,12 +30,7 @@ class Pace:
     check: float = 60.0
     """How long one check may take in all."""
 
-    @property
-    def work(self) -> float:
-        """How long a tool is asked to run where that can be chosen: past all that is watched."""
-        return 1.5 + 3 * self.grace
-
-    @property
-    def short(self) -> float:
-        """How long a tool is asked to run that is to end by itself."""
-        return min(1.0, self.grace)
+    short: float = attrs.Factory(lambda pace: min(1.0, pace.grace), takes_self=True)
+    """How long a tool is asked to run that is to end by itself, where that can be chosen."""
+    work: float = attrs.Factory(lambda pace: 1.5 + 3 * pace.grace, takes_self=True)
+    """How long any other is asked to run: past all that is watched of it."""

@@ -133,10 +133,20 @@ class Runner:
             raise (ConversationLost(str(leaf)) if isinstance(leaf, OSError) else leaf) from None
         try:
             await conversation.begin()
+            await self._greet(conversation)
         except ConversationLost:
             await conversation.aclose()
             raise
         return conversation
+
+    async def _greet(self, conversation: Conversation) -> None:
+        """Ask for the tools: a launched server is there once it has answered, and one that does not
+        speak this revision says so."""
+        asked = await conversation.ask("tools/list", {}, token=False)
+        answer = await asked.answer(self.pace.open)
+        if answer is None or not answer.is_result:
+            what = "nothing" if answer is None else said(asked)
+            raise ConversationLost(f"it answers {what} to tools/list")
 
     async def main(self) -> Conversation:
         """The one that most checks share; a new one if it was lost."""

@@ -32,6 +32,7 @@ _UNUSED: Final = (424_242_424, "never-used", "")
 
 async def _next(runner: Runner, work: Work) -> Outcome:
     conversation = await runner.main()
+    mark = await runner.evidence.mark()
     if isinstance(conversation, Channel):
         call, frame = conversation.prepare("tools/call", work.params(runner.pace.work))
         params = {"requestId": call.id, "reason": "probe"}
@@ -47,6 +48,8 @@ async def _next(runner: Runner, work: Work) -> Outcome:
         took = await runner.quick(conversation)
     call.seconds = work.lasts(runner.pace.work)
     runner.cancelled.append(call)
+    if mark.alive is not None:  # whether its answer has to be waited for
+        call.stopped = await runner.evidence.rested(mark, runner.pace.grace)
     if took is None:
         return Outcome("fail", f"no answer within {runner.pace.answer:g} s")
     return Outcome("pass" if took < 1 else "fail", f"answered after {took * 1000:.0f} ms")
