@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -132,6 +132,10 @@ class Conversation(Protocol):
 
     async def close(self, asked: Asked, *, reset: bool = False) -> None:
         """Over HTTP: close its connection, with FIN or with RST."""
+
+    async def release(self, asked: Sequence[Asked]) -> None:
+        """Nothing more is awaited of these requests: over HTTP, close their connections, as clients
+        do with what they have cancelled. That is no cancellation."""
 
     async def aclose(self) -> None:
         """Hang up."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import trio
@@ -59,6 +59,7 @@ class Channel:
         self._speech = speech
         self._pace = pace
         self._serve = serve
+        self._turn = trio.Lock()
         self._ids = itertools.count(1)
         self._asked: dict[Key, Asked] = {}
         self._tokens: dict[Key, Asked] = {}
@@ -153,13 +154,18 @@ class Channel:
     async def close(self, asked: Asked, *, reset: bool = False) -> None:
         raise NotImplementedError("there is nothing but the whole connection to be closed")
 
+    async def release(self, asked: Sequence[Asked]) -> None:
+        """There is nothing of them to be closed."""
+        await trio.lowlevel.checkpoint()
+
     async def send(self, frames: list[bytes]) -> None:
         """Send messages, in one write. Raises :class:`ConversationLost`."""
         if self.lost is not None:
             raise ConversationLost(self.lost)
         try:
             with trio.fail_after(self._pace.answer):
-                await self._wire.send(frames, lambda: None)
+                async with self._turn:
+                    await self._wire.send(frames, lambda: None)
         except trio.TooSlowError:
             self._lose("it does not read what is sent to it")
         except (trio.BrokenResourceError, trio.ClosedResourceError):

@@ -174,9 +174,12 @@ class Evidence:
             at = trio.current_time()
         if alive is None:
             return Finding(None, "none", f"{name} did not answer with a number")
-        if alive > before or at - since > self._pace.grace + self._pace.settle:
+        after = at - since
+        if alive > before:
+            return Finding(False, "witness", f"{name}: {alive - before} alive {after:.1f} s later")
+        if after > self._pace.grace + self._pace.settle:
             return Finding(
-                False, "witness", f"{name}: {alive - before} alive {at - since:.1f} s later"
+                False, "witness", f"{name}: none alive, but not until {after:.1f} s later"
             )
         if begun.seen is None:
             return Finding(None, "none", f"{name} never saw it begin")

@@ -183,6 +183,10 @@ class Posts:
         asked.cancelled_at = trio.current_time()
         await self._posts[asked].close(reset=reset)
 
+    async def release(self, asked: Sequence[Asked]) -> None:
+        for one in asked:
+            await self._posts[one].close()
+
     async def _connect(self, asked: Asked) -> _Post:
         if self.lost is not None:
             raise ConversationLost(self.lost)

@@ -235,11 +235,19 @@ class Runner:
         return Started(asked, mark, begun)
 
     async def stop(self, conversation: Conversation, started: Started) -> Finding:
-        """Cancel what was started in the transport's own way; whether it has stopped."""
-        since = trio.current_time()
-        for asked in started.asked:
-            await conversation.cancel(asked)
-        return await self.stopped(conversation, started, since)
+        """Cancel what was started in the transport's own way, all at once; whether it has stopped,
+        once all cancels are out."""
+        await self.cancel(conversation, started)
+        return await self.stopped(conversation, started, trio.current_time())
+
+    async def cancel(self, conversation: Conversation, started: Started) -> None:
+        """Cancel it, all at once. Raises :class:`ConversationLost`."""
+        try:
+            async with trio.open_nursery() as nursery:
+                for asked in started.asked:
+                    nursery.start_soon(conversation.cancel, asked)
+        except BaseExceptionGroup as group:
+            raise leaf_of(group) from None
 
     async def stopped(self, conversation: Conversation, started: Started, since: float) -> Finding:
         """Whether what was cancelled at ``since`` has stopped; waits, in bounds, until it has

@@ -21,6 +21,7 @@ _TOLERATED: Final = 10
 async def _crowd(runner: Runner, work: Work) -> Outcome:
     conversation = await runner.main()
     started, took, finding = await _cancelled_crowd(runner, conversation, work)
+    await conversation.release(started.asked)
     outcome = Outcome.of(finding)
     begun = started.begun.seen or "not seen to begin"
     seen = f"{begun}; {finding.seen}; meanwhile the next request took {took * 1000:.0f} ms"
@@ -32,9 +33,8 @@ async def _cancelled_crowd(
 ) -> tuple[Started, float, Finding]:
     seconds = runner.pace.work + runner.pace.begin  # it takes a while until all are there
     started = await runner.start(conversation, work, *[...] * runner.crowd, seconds=seconds)
+    await runner.cancel(conversation, started)
     since = trio.current_time()
-    for asked in started.asked:
-        await conversation.cancel(asked)
     took = await runner.quick(conversation)
     return started, took, await runner.stopped(conversation, started, since)
 
@@ -44,17 +44,19 @@ async def _resources(runner: Runner, work: Work) -> Outcome:
     pid = runner.evidence.pid
     if pid is None:
         raise Unfit("the server's process is not known; --pid PID names it", "n/a")
-    await _cancelled_crowd(runner, conversation, work)  # its pools and caches are made now
-    before = await _settled(runner, pid)
-    await _cancelled_crowd(runner, conversation, work)
-    after = await _settled(runner, pid)
+    before = await _left(runner, conversation, work, pid)  # with its pools and caches
+    after = await _left(runner, conversation, work, pid)
     if before is None or after is None:
         raise Unfit("this system does not tell what a process uses", "n/a")
     return _compared(runner.crowd, before, after)
 
 
-async def _settled(runner: Runner, pid: int) -> Usage | None:
-    await trio.sleep(2 * runner.pace.settle)
+async def _left(runner: Runner, conversation: Conversation, work: Work, pid: int) -> Usage | None:
+    """What is in use after a crowd."""
+    started, _, _ = await _cancelled_crowd(runner, conversation, work)
+    await trio.sleep(runner.pace.settle)
+    await conversation.release(started.asked)
+    await trio.sleep(runner.pace.settle)
     return usage_of(pid)
 
 
