@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 import trio
 from tests.peers.commands import BOOKSHOP, COMMAND, run, write
+from tests.peers.probed_server import server as probed_server
 from tests.peers.processes import alive
 from tests.peers.raw import until
+from tests.peers.terminal import on_terminal
 from tests.peers.typescript import TypeScriptSdk
 
 from trio_mcp.cli.failure import CommandError
@@ -141,6 +143,20 @@ async def test_a_server_that_runs_on_and_answers_late_fails_on_every_transport()
         assert found.pop("silent") == "fail"
         assert found.pop("unknown-id") == "pass"
         assert found == ({} if wire == "stdio" else {"disconnect slow": "fail"})
+
+
+async def test_a_unix_socket_is_a_transport(tmp_path: Path) -> None:
+    with trio.socket.socket(trio.socket.AF_UNIX) as listening:
+        await listening.bind(str(tmp_path / "socket"))
+        listening.listen()
+        async with trio.open_nursery() as nursery:
+            listener = trio.SocketListener(listening)
+            nursery.start_soon(trio.serve_listeners, probed_server.serve_stream, [listener])
+            address = SocketAddress(str(tmp_path / "socket"), None)
+            report = await probed(address, SLOW, pace=PATIENT, only=("stops", "disconnect"))
+            nursery.cancel_scope.cancel("the probe is over")
+    assert report.transport == "unix"
+    assert verdicts(report) == {"stops slow": "pass", "disconnect slow": "pass"}
 
 
 async def test_a_late_answer_is_evidence_enough_and_silence_is_none() -> None:
@@ -414,6 +430,15 @@ def test_a_line_for_each_check_and_a_tool_that_offers_itself() -> None:
     assert (head, tools) == (f"probed 1.0.0, stdio, revision {NEW}", "tools: slow; witness: none")
     assert line.startswith("pass     unknown-id: ")
     assert counts == "1 pass"
+
+
+def test_a_table_on_a_terminal() -> None:
+    words = ["probe", "--only", "unknown-id", "--", *PROBED]
+    with on_terminal([*COMMAND, *words]) as terminal:
+        assert terminal.end() == 0
+    rows = [line.split() for line in terminal.seen.splitlines()]
+    assert ["check", "what", "was", "seen", "evidence"] in rows
+    assert any(row[:2] == ["unknown-id", "pass"] for row in rows)
 
 
 @pytest.mark.parametrize(

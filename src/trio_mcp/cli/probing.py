@@ -97,6 +97,7 @@ async def probe_server(
 ) -> int:
     """Look at a server, probe it, print what came of it; the exit status."""
     seen = await _look(interrupts, target, request.verbose)
+    interrupts.at_once = None  # that client is closed
     # Its servers die as they do: what they say last is told in the table.
     logging.getLogger("trio_mcp").setLevel(logging.ERROR)
     revision = request.revision or seen.revision
