@@ -66,9 +66,12 @@ async def _reset(runner: Runner, work: Work) -> Outcome:
 
 async def _next(runner: Runner, work: Work) -> Outcome:
     conversation = await runner.main()
+    mark = await runner.evidence.mark()
     asked = await conversation.ask("tools/call", work.params(runner.pace.work))
     await conversation.close(asked)
-    return Outcome("pass", await runner.recovers(conversation))
+    recovered = await runner.recovers(conversation)
+    await runner.evidence.rested(mark, runner.pace.work + runner.pace.grace)
+    return Outcome("pass", recovered)
 
 
 async def _posted(runner: Runner, work: Work) -> Outcome:

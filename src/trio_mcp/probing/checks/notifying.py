@@ -50,6 +50,7 @@ async def _next(runner: Runner, work: Work) -> Outcome:
     runner.cancelled.append(call)
     if mark.alive is not None:  # whether its answer has to be waited for
         call.stopped = await runner.evidence.rested(mark, runner.pace.grace)
+        await runner.evidence.rested(mark, runner.pace.work)
     if took is None:
         return Outcome("fail", f"no answer within {runner.pace.answer:g} s")
     return Outcome("pass" if took < 1 else "fail", f"answered after {took * 1000:.0f} ms")
