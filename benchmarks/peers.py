@@ -13,13 +13,22 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["Missing", "node_folder", "node_versions", "python", "python_versions", "tool"]
+__all__ = [
+    "Missing",
+    "fastmcp_python",
+    "node_folder",
+    "node_versions",
+    "python",
+    "python_versions",
+    "tool",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
 CACHE = HERE / ".peers"
 REQUIREMENTS = HERE / "http_peers.txt"
 NODE_SOURCE = HERE / "http_typescript"
+FASTMCP = HERE / "probed" / "fastmcp.txt"
 
 #: Seconds that an installation may take.
 INSTALL_LIMIT = 600
@@ -55,6 +64,19 @@ def python() -> str:
         _run([*install, "-r", str(REQUIREMENTS), "-e", str(ROOT)])
         _mark(folder, made_of)
     return str(interpreter)
+
+
+def fastmcp_python() -> str:
+    """Return the Python of the environment that has fastmcp, and nothing of this project."""
+    folder = CACHE / "fastmcp"
+    made_of = f"{sys.version}\n{FASTMCP.read_text()}"
+    interpreter = str(folder / "bin" / "python")
+    if not _is_made_of(folder, made_of):
+        _clear(folder)
+        _run([sys.executable, "-m", "venv", str(folder)])
+        _run([interpreter, "-m", "pip", "install", "--quiet", "-r", str(FASTMCP)])
+        _mark(folder, made_of)
+    return interpreter
 
 
 def python_versions(packages: Iterable[str]) -> str:

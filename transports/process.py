@@ -61,6 +61,11 @@ class ServerProcess:
         return cls(process, limits)
 
     @property
+    def pid(self) -> int:
+        """Of the process, which leads a process group of the same number."""
+        return self._process.pid
+
+    @property
     def exit_status(self) -> int | None:
         """``None`` while it runs; negative for a signal."""
         return self._process.returncode

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
@@ -14,6 +15,7 @@ from .options import (
     ANSWER,
     HEADER,
     LOG_LEVEL,
+    NAMED_TOOL,
     PEM_FILE,
     RequestOptions,
     above_zero,
@@ -132,13 +134,28 @@ _VERBOSE: Final = click.option(
 )
 
 
+T = TypeVar("T")
+
+
 def _split_target(
     ctx: click.Context, words: tuple[str, ...], headers: dict[str, str], cafile: str | None
 ) -> tuple[Target, tuple[str, ...]]:
     """What to connect to, and the words that are left."""
-    from .targets import Address, Launch, parse_target
+    from .targets import parse_target
 
-    target: Target
+    return _split(ctx, words, headers, cafile, parse_target)
+
+
+def _split(
+    ctx: click.Context,
+    words: tuple[str, ...],
+    headers: dict[str, str],
+    cafile: str | None,
+    parse: Callable[[str], Target | T],
+) -> tuple[Target | T, tuple[str, ...]]:
+    from .targets import Address, Launch
+
+    target: Target | T
     command = ctx.meta.get(_COMMAND)
     if command is not None:
         if not command:
@@ -147,7 +164,7 @@ def _split_target(
     elif not words:
         raise click.UsageError("Missing TARGET: how to launch the server, or where it is.", ctx)
     else:
-        target, words = parse_target(words[0]), words[1:]
+        target, words = parse(words[0]), words[1:]
     if isinstance(target, Address):
         return attrs.evolve(target, headers=headers, cafile=cafile), words
     for option, value in (("--header", headers), ("--cafile", cafile)):
@@ -452,5 +469,103 @@ def listen(
     return _run(lambda interrupts: listen_for_changes(interrupts, target, request))
 
 
-ASKING: Final = (tools, resources, prompts, call, read, prompt, complete, listen)
+# Cancellation, from outside -----------------------------------------------------------------------
+
+
+@click.command(cls=_TargetCommand, short_help="See what a server does when it is cancelled.")
+@click.argument("words", metavar="TARGET", nargs=-1)
+@click.option(
+    "--tool",
+    "slow",
+    type=NAMED_TOOL,
+    multiple=True,
+    metavar="NAME[=JSON]",
+    help="A slow tool, and its arguments; it will be called often. Repeatable.",
+)
+@click.option(
+    "--witness",
+    type=NAMED_TOOL,
+    metavar="NAME[=JSON]",
+    help="A tool that returns how many runs of the slow ones are alive.",
+)
+@click.option(
+    "--effect",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A file that the slow tool changes while it runs, or at its end.",
+)
+@click.option(
+    "--duration",
+    metavar="PARAMETER",
+    help="The slow tools' parameter that says how long they run, if its name does not say so.",
+)
+@click.option(
+    "--revision",
+    type=click.Choice(["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]),
+    metavar="REVISION",
+    help="Speak this revision, not the newest that both speak.",
+)
+@click.option(
+    "--only", multiple=True, metavar="CHECK", help="Do this check and no others. Repeatable."
+)
+@click.option(
+    "--grace",
+    type=float,
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    callback=above_zero,
+    help="How long cancelled work may go on.",
+)
+@click.option(
+    "--crowd",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="How many requests are cancelled at once.",
+)
+@click.option(
+    "--pid",
+    type=click.IntRange(1),
+    metavar="PID",
+    help="The process of a server with an address, if it is on this machine.",
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 also if something could not be told.")
+@_target_options
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@_VERBOSE
+@click.pass_context
+def probe(
+    ctx: click.Context,
+    /,
+    words: tuple[str, ...],
+    headers: dict[str, str],
+    cafile: str | None,
+    **options: Any,
+) -> int:
+    """See from outside what a server does when it is cancelled.
+
+    Starts slow tools, cancels them in each way that the transport and the revision have, and says
+    what came of it: whether the work stopped or ran on, whether anything was answered, whether
+    malformed and unknown cancels do harm, and whether the server recovers. TARGET may also be
+    tcp://host:port or unix:/path.
+
+    Only tools that are named with --tool are called, or without it one that is annotated as
+    read-only and takes how long it is to run. Whether work has stopped can be told with a --witness
+    or an --effect; without, only if it shows itself. The exit status is 1 if a check failed.
+
+    \b
+      trio-mcp probe server.py --tool sleep --witness alive
+      trio-mcp probe https://example.com/mcp --tool render='{"frames": 900}' --json
+    """
+    from .probing import ProbeRequest, parse_probe_target, probe_server
+
+    target, rest = _split(ctx, words, headers, cafile, parse_probe_target)
+    _no_more(ctx, rest)
+    request = ProbeRequest(**options)
+    return _run(lambda interrupts: probe_server(interrupts, target, request))
+
+
+ASKING: Final = (tools, resources, prompts, call, read, prompt, complete, listen, probe)
 """The commands, in the order of their help."""

@@ -23,6 +23,7 @@ __all__ = [
     "HEADER",
     "HOST_NAME",
     "LOG_LEVEL",
+    "NAMED_TOOL",
     "ORIGIN",
     "PEM_FILE",
     "PLACE",
@@ -130,6 +131,16 @@ class _AnswerValue(_Value):
         return (key, form) if isinstance(form, dict) else None
 
 
+class _NamedToolValue(_Value):
+    def found(self, match: re.Match[str]) -> tuple[str, dict[str, Any]] | None:
+        name, text = match.groups()
+        try:
+            arguments = msgspec.json.decode(text) if text is not None else {}
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        return (name, arguments) if isinstance(arguments, dict) else None
+
+
 PLACE: Final = _PlaceValue(
     "place", _PLACE, "[HOST:]PORT, like 8000, 0.0.0.0:8000 or [::1]:8000; port 0 is a free one"
 )
@@ -143,6 +154,11 @@ ANSWER: Final = _AnswerValue(
     "answer",
     re.compile(r"([^=]+)=(.*)", re.DOTALL),
     'KEY=JSON with a form like {"name": "value"}, or KEY=accept, KEY=decline or KEY=cancel',
+)
+NAMED_TOOL: Final = _NamedToolValue(
+    "tool",
+    re.compile(r"([^=]+)(?:=(.*))?", re.DOTALL),
+    'NAME, or NAME=JSON with its arguments like {"seconds": 30}',
 )
 LOG_LEVEL: Final = click.Choice(LEVELS)
 
