@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -17,6 +17,7 @@ import trio
 
 from .lifecycle import CancelCause
 from .logs import check_level
+from .numbers import check_number
 from .offload.subprocesses import Command, OnOutput, ProcessResult, run_command
 from .progress import check_progress
 from .questions import Elicit, Elicited, ElicitUrl, Question, Roots, Sample
@@ -100,6 +101,7 @@ class Context:
                 "cleanup() is for async code; in a thread, a plain 'finally' will do"
             )
         longest = self._exchange.core.limits.longest_cleanup
+        check_number("cleanup(seconds)", seconds)
         if not (0 < seconds <= longest) or math.isnan(seconds):
             raise ValueError(
                 f"cleanup(seconds) takes more than 0 and at most {longest:g} seconds "
@@ -126,13 +128,13 @@ class Context:
 
     # Work outside of the event loop -------------------------------------------------------------
 
-    async def run_sync(
+    def run_sync(
         self,
         fn: Callable[..., T],
         *args: Any,
         interrupt: Callable[[], Any] | None = None,
         pool: str | None = None,
-    ) -> T:
+    ) -> Coroutine[Any, Any, T]:
         """Run a plain function in a thread of the server's own: ``await ctx.run_sync(fn, *args)``.
 
         Cancelled, by the request's cancellation or by a scope around this call: while it waits for
@@ -145,21 +147,24 @@ class Context:
             cancel. Called in the event loop, so it must not block; awaited if it is async. It is
             called again, with growing pauses from ``Limits.interrupt_pause`` on, until ``fn``
             returns: so leave clean-up to a call of its own, in ``finally`` and ``ctx.cleanup``.
-        :param pool: one of ``Server(pools=…)``; otherwise the server's ``Limits.threads``.
+        :param pool: one of ``Server(pools=…)``; otherwise the server's ``Limits.threads``. In
+            ``ctx.cleanup`` and after the cancellation there are as many threads again, for clean-up
+            alone: it never waits behind those that make it necessary.
 
         Raises what ``fn`` raises; ``ValueError`` for a pool that there is not, ``TypeError`` for a
-        function that is none, ``RuntimeError`` once the request is over.
+        function that is none, ``RuntimeError`` once the request is over, in a thread, and in a task
+        that does not belong to the request.
         """
-        exchange = self._exchange
-        if not callable(fn) or inspect.iscoroutinefunction(fn):
-            raise TypeError(f"run_sync() takes a plain function, not {fn!r:.80}")
+        exchange = self._check_place("run_sync")
+        _check_plain("run_sync", fn)
         if interrupt is not None and not callable(interrupt):
             raise TypeError(f"interrupt is a function, not {interrupt!r:.80}")
         job = functools.partial(fn, *args)
         threads = exchange.core.pools.threads(pool)
-        return await threads.run(exchange, _name_of(fn), job, interrupt=interrupt)
+        clean_up = _around.get() is not None or exchange.is_cancelled
+        return threads.run(exchange, _name_of(fn), job, interrupt=interrupt, is_clean_up=clean_up)
 
-    async def run_in_process(self, fn: Callable[..., T], *args: Any) -> T:
+    def run_in_process(self, fn: Callable[..., T], *args: Any) -> Coroutine[Any, Any, T]:
         """Run a plain function in a worker process: for Python that computes.
 
         ``fn``, its arguments and its result are pickled, as with ``multiprocessing``: ``fn`` is to
@@ -170,12 +175,11 @@ class Context:
         Raises what ``fn`` raises; ``RuntimeError`` without ``trio-parallel``, and once the request
         is over; its ``BrokenWorkerError`` if the worker died.
         """
-        exchange = self._exchange
-        if not callable(fn) or inspect.iscoroutinefunction(fn):
-            raise TypeError(f"run_in_process() takes a plain function, not {fn!r:.80}")
-        return await exchange.core.pools.workers.run(exchange, _name_of(fn), fn, *args)
+        exchange = self._check_place("run_in_process")
+        _check_plain("run_in_process", fn)
+        return exchange.core.pools.workers.run(exchange, _name_of(fn), fn, *args)
 
-    async def run_process(
+    def run_process(
         self,
         command: Sequence[str | os.PathLike[str]],
         *,
@@ -186,7 +190,7 @@ class Context:
         on_stdout: OnOutput | None = None,
         on_stderr: OnOutput | None = None,
         grace: float | None = None,
-    ) -> ProcessResult:
+    ) -> Coroutine[Any, Any, ProcessResult]:
         """Run a command: ``await ctx.run_process(["git", "log"])``. No shell.
 
         It leads a process group of its own. When it exits, whatever it left running in that group
@@ -197,39 +201,51 @@ class Context:
 
         :param input: what its standard input holds; that is empty without.
         :param env: all of its environment variables; ours without.
-        :param check: raise ``subprocess.CalledProcessError`` unless it exits with 0.
+        :param check: raise ``subprocess.CalledProcessError`` unless it exits with 0; a note has the
+            end of its standard error.
         :param on_stdout, on_stderr: called, and awaited if async, with each piece of output as it
-            comes. A slow one makes the command wait; what it raises ends the command, and is
-            raised.
+            comes: bytes, cut anywhere. A slow one makes the command wait; what it raises ends the
+            command, and is raised.
         :param grace: seconds; ``Limits.process_grace`` without.
 
         The last ``Limits.output_bytes`` bytes of each output are in the result. Raises
         ``OSError`` if the command cannot be started, ``TypeError`` or ``ValueError`` for what is
         no command, ``RuntimeError`` once the request is over.
         """
-        exchange = self._exchange
+        exchange = self._check_place("run_process")
         limits = exchange.core.limits
         grace = grace if grace is not None else limits.process_grace
+        check_number("grace", grace)
         if not 0 <= grace <= limits.longest_cleanup:
             raise ValueError(
                 f"grace is 0 to {limits.longest_cleanup:g} seconds (Limits.longest_cleanup), "
                 f"not {grace!r}"
             )
-        result = await run_command(
-            exchange,
-            Command.of(
-                command,
-                input,
-                cwd=cwd,
-                env=env,
-                on_stdout=on_stdout,
-                on_stderr=on_stderr,
-                grace=grace,
-            ),
+        options = Command.of(
+            command,
+            input,
+            cwd=cwd,
+            env=env,
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+            grace=grace,
+            check=check,
         )
-        if check:
-            result.check_returncode()
-        return result
+        return run_command(exchange, options)
+
+    def _check_place(self, method: str) -> Exchange:
+        """Raises ``RuntimeError`` where work would not stop with the request."""
+        exchange = self._exchange
+        if threading.get_ident() != exchange.core.thread:
+            raise RuntimeError(
+                f"{method}() is for async code: make the handler async def, and await it there"
+            )
+        if not exchange.owns(trio.lowlevel.current_task()):
+            raise RuntimeError(
+                f"{method}() was called by a task that does not belong to the request, and would "
+                "not stop with it: call it in an async def handler, or start it in ctx.nursery"
+            )
+        return exchange
 
     # Speaking to the client ---------------------------------------------------------------------
 
@@ -413,6 +429,13 @@ class Context:
         return self._exchange.metadata
 
 
+def _check_plain(method: str, fn: Any) -> None:
+    if inspect.iscoroutinefunction(fn) or inspect.iscoroutine(fn):
+        raise TypeError(f"{method}() takes a plain function, not {fn!r:.80}: await that instead")
+    if not callable(fn):
+        raise TypeError(f"{method}() takes a plain function, not {fn!r:.80}")
+
+
 def _name_of(fn: Callable[..., Any]) -> str:
     while isinstance(fn, functools.partial):
         fn = fn.func
@@ -458,6 +481,12 @@ class Cleanup:
         swallow = bool(self._scope.__exit__(kind, error, traceback))
         if self._scope.cancelled_caught:
             outcome = "timed out"
+            logger.warning(
+                "exchange %d: clean-up of %s was not over within %g s, and is cut off",
+                self._exchange.key,
+                self._exchange.name,
+                self._seconds,
+            )
         elif error is not None and not isinstance(error, trio.Cancelled):
             outcome = "error"
         else:

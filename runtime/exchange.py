@@ -436,6 +436,17 @@ class Exchange(Lifecycle):
         self._note_deadline()
         return self.cause is not None
 
+    def owns(self, task: trio.lowlevel.Task) -> bool:
+        """Whether a task stops with this request: its handler's, and children of that."""
+        if self._nursery is None:
+            return True  # it is over, which others tell; or its callbacks for the end run
+        own = self._nursery.parent_task
+        above: trio.lowlevel.Task | None = task
+        while above is not None and above is not own:
+            nursery = above.parent_nursery
+            above = None if nursery is None else nursery.parent_task
+        return above is own
+
     def begin_work(self, work: Work) -> None:
         """A piece of work waits for its place; see :class:`.offload.work.Work`. The newest
         ``Limits.work_records`` of them are kept on the record. Raises ``RuntimeError`` once the

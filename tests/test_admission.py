@@ -177,7 +177,7 @@ async def test_a_full_queue_refuses_at_once_and_what_is_refused_may_be_repeated(
         assert (error.code, error.data) == (OVERLOADED, {"retryAfterMs": 2500})
         assert error.refused
         assert safe_to_repeat(error) == 2.5
-        assert f"1 such requests are running and {queue} waiting" in str(error)
+        assert f"1 like it are running and {queue} waiting" in str(error)
         assert (await a.call_tool("echo", {"text": "x"})).text == "x"
         await desk.end_all()
     assert f"a{queue + 2}" not in desk.begun

@@ -503,6 +503,90 @@ async def test_clean_up_may_use_a_thread(gate: threading.Event) -> None:
     assert (record.cleanup, len(record.work)) == ("clean", 2)
 
 
+async def test_clean_up_never_waits_behind_others_for_a_thread(gate: threading.Event) -> None:
+    """The pool's only thread, which the cancelled function gives up, is another request's then."""
+    server = Server("full", version="1", limits=Limits(cleanup=30), pools={"database": 1})
+    others = threading.Event()
+    rolled_back: list[bool] = []
+
+    @server.tool
+    async def first(ctx: Context) -> None:
+        try:
+            await ctx.run_sync(gate.wait, interrupt=gate.set, pool="database")
+        finally:
+            with ctx.cleanup(10):
+                await ctx.run_sync(rolled_back.append, True, pool="database")
+
+    @server.tool
+    async def second(ctx: Context) -> None:
+        await ctx.run_sync(others.wait, interrupt=others.set, pool="database")
+
+    async with connect(server) as client, trio.open_nursery() as nursery:
+        async with client.start_tool("first") as call:
+            await until(lambda: offloaded(server))
+            nursery.start_soon(client.call_tool, "second")
+            await until(lambda: len(offloaded(server)) == 2)
+            call.cancel()
+            await until(lambda: called(server))
+        assert rolled_back == [True]
+        assert called(server)[0].cleanup == "clean"
+        nursery.cancel_scope.cancel()
+
+
+async def test_work_is_refused_where_it_would_not_stop_with_the_request() -> None:
+    said: list[str] = []
+    server = Server("places", version="1")
+
+    def attempt(start: Callable[[], object]) -> None:
+        try:
+            start()
+        except RuntimeError as error:
+            said.append(str(error))
+
+    @server.tool
+    def plain(ctx: Context) -> None:
+        for start in (
+            lambda: ctx.run_sync(len, []),
+            lambda: ctx.run_process(["true"]),
+            lambda: ctx.run_in_process(len, []),
+            lambda: trio.from_thread.run(ctx.run_process, ["true"]),
+        ):
+            attempt(start)
+
+    @server.tool
+    async def child(ctx: Context) -> str:
+        done = []
+
+        async def run() -> None:
+            done.append((await ctx.run_process(["true"])).returncode)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            ctx.nursery.start_soon(run)
+        return str(len(done) or "")
+
+    async with connect(server) as client:
+        assert not (await client.call_tool("plain")).is_error
+        assert not (await client.call_tool("child")).is_error
+    assert [text.partition("()")[0] for text in said] == [
+        "run_sync",
+        "run_process",
+        "run_in_process",
+        "run_process",
+    ]
+    assert ["async code" in text for text in said] == [True, True, True, False]
+    assert "does not belong to the request" in said[-1]
+
+
+async def test_clean_up_that_is_cut_off_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(ctx: Context) -> None:
+        with ctx.cleanup(0.01):
+            await trio.sleep_forever()
+
+    await Bench().run(body)
+    assert "clean-up of tools/call work was not over within 0.01 s" in caplog.text
+
+
 # Commands -----------------------------------------------------------------------------------------
 
 
@@ -563,6 +647,7 @@ async def test_a_command_that_fails_is_an_error_unless_it_may() -> None:
         await bench.run(lambda ctx: ctx.run_process(sh("echo out; echo err >&2; exit 3")))
     assert caught.value.returncode == 3
     assert (caught.value.stdout, caught.value.stderr) == (b"out\n", b"err\n")
+    assert caught.value.__notes__ == ["The end of its standard error: err"]
     result = await bench.run(lambda ctx: ctx.run_process(sh("exit 3"), check=False))
     assert result.returncode == 3
 
@@ -579,13 +664,15 @@ async def test_a_command_that_is_not_there() -> None:
     [
         ("ls -l", {}, TypeError, r"a command is a list, \['ls', '-l'\]"),
         ([], {}, ValueError, "has at least a program"),
-        (["ls", 5], {}, TypeError, "str, bytes or os.PathLike"),
+        (["ls", 5], {}, TypeError, "texts or paths, not 5"),
         ([b"ls"], {}, TypeError, "texts or paths"),
         (["ls"], {"input": "text"}, TypeError, "input are bytes, not str"),
+        (["ls"], {"env": {"A": 1}}, TypeError, "environment variables are texts, not 'A': 1"),
+        (["ls"], {"grace": "1"}, TypeError, "grace is a number, not '1'"),
         (["ls"], {"on_stdout": 5}, TypeError, "on_stdout is a function, not 5"),
         (["ls"], {"on_stderr": "x"}, TypeError, "on_stderr is a function, not 'x'"),
         (["ls\0"], {}, ValueError, "null byte"),
-        (["ls"], {"env": {1: 2}}, TypeError, "expected str"),
+        (["ls"], {"env": {1: 2}}, TypeError, "environment variables are texts, not 1: 2"),
         (["ls"], {"cwd": "/no/such/folder"}, FileNotFoundError, "no/such/folder"),
         (["ls"], {"grace": -1}, ValueError, "grace is 0 to 60 seconds"),
         (["ls"], {"grace": float("nan")}, ValueError, "grace is 0 to 60 seconds"),

@@ -239,6 +239,8 @@ async def test_a_reason_that_no_wire_can_hold_is_told_in_other_words() -> None:
         (one,) = fixtures.server.inflight()
         with pytest.raises(TypeError, match="reason is a text, not 3"):
             fixtures.server.cancel(one.key, 3)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"key is a whole number, not '3'"):
+            fixtures.server.cancel("3")  # type: ignore[arg-type]
         assert fixtures.server.cancel(one.key, "half a \ud800 pair")
         assert "half a \\ud800 pair" in (await peer.answer(1))["error"]["message"]
 

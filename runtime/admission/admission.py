@@ -149,7 +149,7 @@ class Admission:
         exchange.started_at = trio.current_time()
 
     def _make_room(self, gate: Slots, client: Hashable) -> None:
-        why = f"{gate.limit} such requests are running and {len(gate.queue)} waiting"
+        why = f"{gate.limit} like it are running and {len(gate.queue)} waiting"
         waiter = gate.queue.who_gives_way(client)
         if waiter is None:
             raise overloaded(why, self._limits)

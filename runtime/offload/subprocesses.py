@@ -38,6 +38,8 @@ OnOutput: TypeAlias = Callable[[bytes], Awaitable[None] | None]
 _CHUNK: Final = 64 * 1024
 _PATIENCE: Final = 0.5
 """Seconds after which a pipe is closed that is still held outside of the group."""
+_NOTED: Final = 2000
+"""Bytes of standard error that go with the exception for a command that has failed."""
 _REAP: Final = 1.0
 """Seconds that the system may take to end a process after SIGKILL."""
 
@@ -59,10 +61,14 @@ class ProcessResult:
 
     def check_returncode(self) -> None:
         """Raise ``subprocess.CalledProcessError`` unless it is 0."""
-        if self.returncode:
-            raise subprocess.CalledProcessError(
-                self.returncode, list(self.args), self.stdout, self.stderr
-            )
+        if not self.returncode:
+            return
+        error = subprocess.CalledProcessError(
+            self.returncode, list(self.args), self.stdout, self.stderr
+        )
+        if words := self.stderr[-_NOTED:].decode(errors="replace").strip():
+            error.add_note(f"The end of its standard error: {words}")
+        raise error
 
 
 @attrs.frozen(kw_only=True)
@@ -76,6 +82,7 @@ class Command:
     on_stdout: OnOutput | None
     on_stderr: OnOutput | None
     grace: float
+    check: bool
 
     @classmethod
     def of(cls, command: Any, data: Any, **options: Any) -> Command:
@@ -88,9 +95,13 @@ class Command:
             raise ValueError("a command has at least a program: ['ls', '-l']")
         if data is not None and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"input are bytes, not {type(data).__name__}")
+        for part in command:
+            if not isinstance(part, (str, os.PathLike)):
+                raise TypeError(f"a command's parts are texts or paths, not {part!r:.80}")
         args = tuple(os.fspath(part) for part in command)
-        if not all(isinstance(part, str) for part in args):
-            raise TypeError(f"a command's parts are texts or paths, not {command!r:.80}")
+        for name, value in (options["env"] or {}).items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise TypeError(f"environment variables are texts, not {name!r:.80}: {value!r:.80}")
         for name in ("on_stdout", "on_stderr"):
             if options[name] is not None and not callable(options[name]):
                 raise TypeError(f"{name} is a function, not {options[name]!r:.80}")
@@ -99,14 +110,18 @@ class Command:
 
 async def run_command(exchange: Exchange, command: Command) -> ProcessResult:
     """Run it for ``exchange``; wait for a free place first. Raises ``OSError`` if it cannot be
-    started, and what a callback raises."""
+    started, ``subprocess.CalledProcessError`` if it fails and may not, and what a callback
+    raises."""
     work = Work(exchange, WorkKind.PROCESS, os.path.basename(command.args[0]))
     try:
         async with exchange.core.pools.processes:
             work.start()
-            return await _Run(command, work).finish()
+            result = await _Run(command, work).finish()
     finally:
         exchange.end_work(work)
+    if command.check:
+        result.check_returncode()
+    return result
 
 
 class _Run:

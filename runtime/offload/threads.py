@@ -40,12 +40,13 @@ class ThreadPool:
 
     def __init__(self, threads: int) -> None:
         self._limiter = FairLimiter(threads)
+        self._for_clean_up = FairLimiter(threads)
         self.stragglers: set[ThreadWork] = set()
 
     @property
     def busy(self) -> int:
         """Threads at work, abandoned ones included."""
-        return self._limiter.borrowed_tokens
+        return self._limiter.borrowed_tokens + self._for_clean_up.borrowed_tokens
 
     async def run(
         self,
@@ -55,6 +56,7 @@ class ThreadPool:
         *,
         interrupt: Interrupt | None = None,
         is_handler: bool = False,
+        is_clean_up: bool = False,
     ) -> T:
         """Run ``fn()`` in a thread for ``exchange``; wait for a free one first.
 
@@ -64,8 +66,10 @@ class ThreadPool:
 
         :param interrupt: makes ``fn`` return soon; called in the loop, and awaited if it is async.
         :param is_handler: ``fn`` makes the answer: not begun for a peer that has too many.
+        :param is_clean_up: there are as many threads again for that.
         """
-        work = ThreadWork(self, exchange, label, interrupt, is_handler)
+        limiter = self._for_clean_up if is_clean_up else self._limiter
+        work = ThreadWork(self, limiter, exchange, label, interrupt, is_handler)
         try:
             return await trio.to_thread.run_sync(
                 work.call,
@@ -79,13 +83,6 @@ class ThreadPool:
         finally:
             exchange.end_work(work)
 
-    async def acquire(self, work: ThreadWork) -> None:
-        await self._limiter.acquire(work.exchange)
-
-    def release(self, work: ThreadWork) -> None:
-        self._limiter.release(work.exchange)
-        self.stragglers.discard(work)
-
 
 class ThreadWork(Work):
     """One thread of one exchange. Also the limiter that Trio asks: it tells when a thread really
@@ -94,6 +91,7 @@ class ThreadWork(Work):
     def __init__(
         self,
         pool: ThreadPool,
+        limiter: FairLimiter,
         exchange: Exchange,
         label: str,
         interrupt: Interrupt | None,
@@ -101,6 +99,7 @@ class ThreadWork(Work):
     ) -> None:
         super().__init__(exchange, WorkKind.THREAD, label)
         self._pool = pool
+        self._limiter = limiter
         self._interrupt = interrupt
         self._is_handler = is_handler
         self._ended = trio.Event()
@@ -191,17 +190,18 @@ class ThreadWork(Work):
     # Trio's side of a limiter ---------------------------------------------------------------------
 
     async def acquire_on_behalf_of(self, _: Any) -> None:
-        await self._pool.acquire(self)
+        await self._limiter.acquire(self.exchange)
         refusal = self.exchange.peer.hold(0) if self._is_handler else None
         if refusal is not None:  # a peer that asks for much and reads nothing
-            self._pool.release(self)
+            self._limiter.release(self.exchange)
             raise refusal
         self.start()
 
     def release_on_behalf_of(self, _: Any) -> None:
         interrupted = self.record.interrupts > 0 and self._outcome == "error"
         self.end("stopped" if interrupted else self._outcome)  # to raise is how it was to stop
-        self._pool.release(self)
+        self._limiter.release(self.exchange)
+        self._pool.stragglers.discard(self)
         self._ended.set()
         if self.record.abandoned:
             self.exchange.thread_left()

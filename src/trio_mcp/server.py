@@ -27,6 +27,7 @@ from .runtime.journal import Journal
 from .runtime.lifecycle import CancelSource
 from .runtime.limits import Limits, limits_or_default
 from .runtime.models.base import Icon, Implementation, RequestParams
+from .runtime.numbers import check_number, check_whole
 from .runtime.offload.pools import check_pools
 from .runtime.scopes import Scope
 from .runtime.tracing import Tracing
@@ -312,6 +313,7 @@ class Server(Features):
         Raises ``ValueError`` unless ``limit`` is a finite number that is not negative.
         """
         seconds = self.limits.drain if limit is None else limit
+        check_number("limit", seconds)
         if not 0 <= seconds < math.inf:
             raise ValueError(f"limit is a finite number of seconds, not {limit!r}")
         return await self._core.draining.drain(seconds)
@@ -330,8 +332,9 @@ class Server(Features):
         it is being cancelled already: the first cause wins.
 
         In the event loop; from a thread ``trio.from_thread.run_sync(server.cancel, key)``. Raises
-        ``TypeError`` for a reason that is no text.
+        ``TypeError`` for a key that is no whole number, and a reason that is no text.
         """
+        check_whole("key", key)
         if reason is not None and not isinstance(reason, str):
             raise TypeError(f"reason is a text, not {reason!r:.80}")
         if reason is not None:
