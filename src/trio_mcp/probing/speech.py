@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, Final
@@ -19,7 +20,7 @@ REVISIONS: Final = (VERSION, *EARLIER)
 _NOTHING: Final = ClientCapabilities()
 
 
-class Speech:
+class Speech(ABC):
     """A revision, as a client speaks it."""
 
     in_session: bool
@@ -29,9 +30,9 @@ class Speech:
     def __init__(self, version: str) -> None:
         self.version = version
 
+    @abstractmethod
     def params(self, params: Mapping[str, Any], token: Any) -> dict[str, Any]:
         """Those of a request; ``token`` is that of its progress, ``None`` for none."""
-        raise NotImplementedError
 
 
 class Stateless(Speech):
