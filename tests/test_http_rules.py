@@ -540,7 +540,7 @@ def test_the_tools_feature_knows_the_headers_of_a_call() -> None:
 
 
 def incoming(limits: Limits = LIMITS) -> Incoming:
-    return Incoming(lambda head: Endpoint().check_head(head, limits), limits, "test")
+    return Incoming(lambda head: Endpoint().check_head(head, limits), limits, "test", KnownHeads(8))
 
 
 def taken(source: Incoming) -> Iterator[Whole | Answer | Continue]:

@@ -43,7 +43,9 @@ class HttpConnection:
         self._limits = service.core.limits
         self._stream = stream
         self._direct = DirectSocket(stream) if isinstance(stream, trio.SocketStream) else None
-        self._incoming = Incoming(service.check_head, self._limits, self.label)
+        self._incoming = Incoming(
+            service.check_head, self._limits, self.label, service.known_heads()
+        )
         self._patience = trio.CancelScope()
         self._identifying: trio.CancelScope | None = None
         self._sending: trio.CancelScope | None = None

@@ -17,6 +17,7 @@ import httptools
 from ...runtime.errors import ErrorCode, ProtocolError
 from ...runtime.limits import Limits
 from .endpoint import answer_error, head_too_large, too_large, too_slow
+from .heads import KnownHeads
 from .message import Answer, RequestHead
 
 __all__ = ["CONTINUE", "Continue", "Incoming", "Whole"]
@@ -27,7 +28,7 @@ class Whole:
     """A request with its body. ``chunked``: its sender knows chunked transfer coding."""
 
     head: RequestHead
-    body: bytearray
+    body: bytes | bytearray
     keep_alive: bool
     chunked: bool
 
@@ -49,13 +50,18 @@ class Incoming:
     """
 
     def __init__(
-        self, check_head: Callable[[RequestHead], Answer | None], limits: Limits, peer: str
+        self,
+        check_head: Callable[[RequestHead], Answer | None],
+        limits: Limits,
+        peer: str,
+        heads: KnownHeads,
     ) -> None:
         self.stage: Literal["head", "body"] | None = None
         self.stages = 0
         self._check_head = check_head
         self._limits = limits
         self._peer = peer
+        self._heads = heads
         self._ready: list[Item] = []  # not more than Limits.http_pipeline, and one
         self._ready_bytes = 0
         self._parser = httptools.HttpRequestParser(self)
@@ -81,6 +87,31 @@ class Incoming:
     def feed(self, data: bytes | bytearray) -> None:
         if self._deaf:
             return
+        if self.stage is not None or self._ready or type(data) is not bytes:
+            self._feed(data)
+        elif (known := self._heads.find(data)) is not None:
+            self.stages += 1
+            body = data[known.body_at :]
+            self._ready.append(Whole(known.head, body, keep_alive=True, chunked=True))
+            self._ready_bytes = len(body)
+        else:
+            stages = self.stages
+            self._feed(data)
+            if self.stage is None and self.stages == stages + 3:
+                self._learn(data)
+
+    def _learn(self, data: bytes) -> None:
+        """Remember the head of what may have been one whole request."""
+        whole = self._ready[0]
+        if (
+            len(self._ready) == 1
+            and isinstance(whole, Whole)
+            and whole.keep_alive
+            and type(whole.body) is bytearray
+        ):
+            self._heads.remember(data, whole.head, whole.body)
+
+    def _feed(self, data: bytes | bytearray) -> None:
         stage, stages, size = self.stage, self.stages, len(self._body)
         self._parse(data)
         if self.stage is None or self._deaf:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import attrs
 
 __all__ = ["Answer", "RequestHead"]
+
+_MIRRORS: Final = ("mcp-protocol-version", "mcp-method", "mcp-name")
+
+
+def _only(values: list[str] | None) -> str | None:
+    return values[0] if values is not None and len(values) == 1 else None
 
 
 @attrs.frozen
@@ -29,6 +37,14 @@ class RequestHead:
             else:
                 values[name] = [value]
         return values
+
+    @functools.cached_property
+    def mirrors(self) -> tuple[str | None, str | None, str | None]:
+        """The headers that say what the body says: version, method and name, as they are; ``None``
+        for one that is missing, or there more than once."""
+        values = self._values
+        version, method, name = map(values.get, _MIRRORS)
+        return _only(version), _only(method), _only(name)
 
     def get(self, name: str) -> str | None:
         """The value of a header, several of one name joined by commas; ``None`` if absent. The name

@@ -68,11 +68,16 @@ def check_metadata(
     """
     meta = request.params.get("_meta")
     version = meta.get(META_PROTOCOL_VERSION) if isinstance(meta, dict) else None
-    problem = _compare(head, "mcp-protocol-version", version, decode=False)
-    problem = problem or _compare(head, "mcp-method", request.method, decode=False)
     parameter = NAMED.get(request.method)
-    if parameter is not None and problem is None:
-        problem = _compare(head, "mcp-name", request.params.get(parameter), decode=True)
+    named = request.params.get(parameter) if parameter is not None else None
+    problem = None
+    if head.mirrors != (version, request.method, named) or (
+        named is not None and (not _PLAIN.fullmatch(named) or _is_encoded(named))
+    ):
+        problem = _compare(head, "mcp-protocol-version", version, decode=False)
+        problem = problem or _compare(head, "mcp-method", request.method, decode=False)
+        if parameter is not None and problem is None:
+            problem = _compare(head, "mcp-name", named, decode=True)
     for name, value in mirrored:
         problem = problem or _compare_parameter(head, name, value)
     if problem is None:

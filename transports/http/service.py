@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -14,9 +14,12 @@ from ...runtime.jsonrpc import Request
 from ...runtime.principal import Principal
 from .authentication import Authentication
 from .endpoint import HEALTH, Endpoint, answer_error, health
+from .heads import KnownHeads
 from .message import Answer, RequestHead
 
 __all__ = ["HttpService", "Served"]
+
+KNOWN_HEADS: Final = 256
 
 
 class Served(Connection, Protocol):
@@ -38,6 +41,7 @@ class HttpService:
         self.core = core
         self.endpoint = endpoint
         self.authentication = authentication
+        self._heads = KnownHeads(KNOWN_HEADS)
         self._served: set[Served] = set()
         self._emptied = trio.Event()
         self.reset()
@@ -64,6 +68,10 @@ class HttpService:
         if answer is not None and head.method == "HEAD":
             return attrs.evolve(answer, bare=True)
         return answer
+
+    def known_heads(self) -> KnownHeads:
+        """For the requests of one connection. What proves who asks stays with that connection."""
+        return self._heads if self.authentication is None else KnownHeads(1)
 
     def read(
         self, head: RequestHead, body: bytes | bytearray, peer: Peer, principal: Principal | None
