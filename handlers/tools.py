@@ -148,9 +148,9 @@ class Tools:
         """The headers that mirror arguments of a ``tools/call``, and the values of these."""
         name, arguments = params.get("name"), params.get("arguments")
         tool = self._tools.get(name) if isinstance(name, str) else None
-        if tool is not None:
-            for parameter in tool.mirrored:
-                yield parameter.header, parameter.value_in(arguments)
+        if tool is None or not tool.mirrored:
+            return ()
+        return [(mirrored.header, mirrored.value_in(arguments)) for mirrored in tool.mirrored]
 
     # Methods of the protocol ----------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ cancellation wins.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -493,10 +494,10 @@ class Exchange(Lifecycle):
         nursery = self._nursery
         if nursery is None or self._state is not State.RUNNING:
             return
-        scope = nursery.cancel_scope
-        if scope.deadline <= trio.current_time():
-            reason = ANNOUNCED if scope.deadline == self._announced else None
-            self.begin_cancel(CancelCause(CancelSource.DEADLINE, reason, scope.deadline))
+        deadline = nursery.cancel_scope.deadline
+        if deadline != math.inf and deadline <= trio.current_time():
+            reason = ANNOUNCED if deadline == self._announced else None
+            self.begin_cancel(CancelCause(CancelSource.DEADLINE, reason, deadline))
 
     async def _exit(self, exits: ExitCallbacks) -> None:
         """Undo what the handler has asked to be undone. It is still part of the request: nothing is

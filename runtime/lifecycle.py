@@ -64,12 +64,16 @@ class State(Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+    __hash__ = object.__hash__  # of enum's, which Python computes from the name, there is too much
+
 
 class Event(Enum):
     CANCEL = "cancel(cause)"
     COMPLETE = "claim a result"
     FAIL = "claim an error"
     UNWOUND = "unwound"
+
+    __hash__ = object.__hash__
 
 
 TRANSITIONS: Final[dict[State, dict[Event, State]]] = {

@@ -17,9 +17,11 @@ from trio_mcp.runtime.errors import ErrorCode, ProtocolError
 from trio_mcp.runtime.jsonrpc import Request
 from trio_mcp.runtime.mirrored import MirroredParameter, mirrored_parameters
 from trio_mcp.transports.http.endpoint import Endpoint, answer_error, status_of
+from trio_mcp.transports.http.header_values import decode_value, encode_value
+from trio_mcp.transports.http.heads import KnownHeads
 from trio_mcp.transports.http.incoming import Continue, Incoming, Whole
 from trio_mcp.transports.http.message import Answer, RequestHead
-from trio_mcp.transports.http.metadata import check_metadata, decode_value, encode_value
+from trio_mcp.transports.http.metadata import check_metadata
 from trio_mcp.transports.http.sse import COMMENT, encode_event
 
 LIMITS = Limits(message_bytes=10_000, http_head_bytes=2_000, http_pipeline=3)

@@ -182,6 +182,24 @@ def is_too_deep(value: Any, levels: int = MAX_DEPTH) -> bool:
     return True
 
 
+def _is_flat(value: Any) -> bool:
+    """Whether an object has nothing but texts, finite numbers, booleans and nulls, as most have:
+    nothing deep. To find that out first is cheaper."""
+    if type(value) is not dict:
+        return False
+    for item in value.values():
+        kind = type(item)
+        if kind is float:
+            if not math.isfinite(item):
+                return False
+        elif kind not in _SCALARS:
+            return False
+    return True
+
+
+_SCALARS = frozenset({str, int, bool, type(None)})
+
+
 @attrs.frozen(eq=False)
 class Checker:
     """Says whether a tool's arguments or its result fit a schema, and in words why not."""
@@ -243,7 +261,8 @@ class Checker:
 
     def accepts(self, value: Any) -> bool:
         """Whether a value made of builtins fits, down to formats and finite numbers."""
-        if self._deep and is_too_deep(value, self._max_depth):
+        flat = _is_flat(value)
+        if self._deep and not flat and is_too_deep(value, self._max_depth):
             return False
         if self._unique and has_alike_integers(value):
             return False
@@ -251,7 +270,7 @@ class Checker:
             valid = self._is_valid(value)
         except ValueError:  # text or nesting that the validator cannot read
             return False
-        return valid and not (self._open and has_non_finite(value))
+        return valid and (flat or not (self._open and has_non_finite(value)))
 
     def explain(self, value: Any) -> list[str]:
         """The problems of a value, at most `MAX_PROBLEMS`; none if it is accepted.

@@ -60,7 +60,8 @@ from .answer import (
     retry_after_of,
 )
 from .events import EventReader, EventTooLong
-from .metadata import NAMED, encode_value
+from .header_values import encode_value
+from .metadata import NAMED
 from .parameters import MirroredTools
 from .pool import http_client
 from .posts import Body, Post

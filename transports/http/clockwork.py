@@ -37,9 +37,8 @@ class Clockwork:
             for reply in list(self.replies):
                 reply.break_silence(now, limits.http_silence, limits.http_keep_alive)
 
-    def opening(self, status: int) -> bytes:
+    def opening(self, status: int, now: float) -> bytes:
         """Status line and ``Date`` header, made once a second."""
-        now = trio.current_time()
         if now - self._dated_at >= 1:
             self._dated_at = now
             self._openings.clear()

@@ -1,7 +1,7 @@
-"""One connection of the native carrier: its reader, its queue, and the exchange being served.
+"""One connection of the native carrier: its queue, and the exchange being served.
 
-It is always read, also while one of its requests is being served: so a close is seen at once,
-whatever waits in front of it. Requests that come early wait in a bounded queue.
+It is always read, also while one of its requests is being served, see :mod:`.reader`. Requests that
+come early wait in a bounded queue.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .direct import DirectSocket
 from .endpoint import answer_error, retry_after, status_of
 from .incoming import Continue, Incoming, Whole
 from .message import Answer, RequestHead
+from .reader import Reader, Readers
 from .reply import HttpReply
 from .service import HttpService
 
@@ -35,7 +36,13 @@ CHUNK: Final = 64 * 1024
 class HttpConnection:
     """See the module. A :class:`~.service.Served`, and the :class:`~.reply.Sink` of its stream."""
 
-    def __init__(self, service: HttpService, clockwork: Clockwork, stream: trio.abc.Stream) -> None:
+    def __init__(
+        self,
+        service: HttpService,
+        clockwork: Clockwork,
+        readers: Readers,
+        stream: trio.abc.Stream,
+    ) -> None:
         self.label = label_of(stream, "http")
         self.client: Hashable = address_of(stream)
         self._service = service
@@ -46,21 +53,17 @@ class HttpConnection:
         self._incoming = Incoming(
             service.check_head, self._limits, self.label, service.known_heads()
         )
-        self._patience = trio.CancelScope()
+        self._reader = Reader(stream, self._direct, self._incoming, readers, self._end_of_stream)
         self._identifying: trio.CancelScope | None = None
         self._sending: trio.CancelScope | None = None
-        self._saying_goodbye = False
         self._shutting_down = False
-        self._arrived = trio.Event()
-        self._gone = trio.Event()
         self._keep = True
         self._chunked = True
         self._lost: CancelSource | None = None
         self._draining = service.draining
         self._expecting = service.draining  # it came to hear that, or to ask for our health
         self._current: Exchange | None = None
-        self._began_at = self._idle_since = self._stage_since = trio.current_time()
-        self._stages = 0
+        self._began_at = trio.current_time()
         self._nursery: trio.Nursery
 
     async def run(self) -> None:
@@ -68,9 +71,12 @@ class HttpConnection:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 if await self._shake_hands():
-                    nursery.start_soon(self._read)
-                    await self._serve()
-                    await self._linger()
+                    self._reader.start(nursery)
+                    try:
+                        await self._serve()
+                        await self._linger()
+                    finally:
+                        self._reader.close()
                 nursery.cancel_scope.cancel("the connection has ended")
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + self._limits.drain):
@@ -90,23 +96,26 @@ class HttpConnection:
         if self._sending is not None:
             soon = trio.current_time() + self._limits.drain
             self._sending.deadline = min(self._sending.deadline, soon)
-        self._arrived.set()
+        self._reader.wake()
 
     def shut_down(self) -> None:
         """The drain limit has passed."""
         self._shutting_down = True
         self._expecting = False
-        self._arrived.set()
+        self._reader.wake()
         if self._identifying is not None:
             self._identifying.cancel("shutting down")
         if self._current is not None:
             self._current.cancel(CancelSource.SHUTDOWN)
 
+    def _end_of_stream(self) -> None:
+        self._end(CancelSource.DISCONNECT)
+
     def _end(self, source: CancelSource) -> None:
         """The peer is gone, or as good as gone."""
         if self._lost is None:
             self._lost = source
-        self._arrived.set()
+        self._reader.wake()
         for scope in (self._identifying, self._sending):
             if scope is not None:
                 scope.cancel(source.value)
@@ -123,22 +132,19 @@ class HttpConnection:
                     await self._linger_with_tls(self._stream)
                 elif isinstance(self._stream, trio.SocketStream):
                     await self._stream.send_eof()
-                    await self._gone.wait()
+                    await self._reader.until_gone()
             except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
                 pass
 
     async def _linger_with_tls(self, stream: trio.SSLStream[trio.SocketStream]) -> None:
         transport = stream.transport_stream
-        self._saying_goodbye = True
-        self._patience.cancel("the connection says goodbye")
-        await self._gone.wait()
+        self._reader.stop()
+        await self._reader.gone.wait()
         try:
             await stream.unwrap()
         except trio.BrokenResourceError:  # the peer still sends; but our goodbye is out
             while await transport.receive_some(CHUNK):
                 pass
-
-    # Reading --------------------------------------------------------------------------------------
 
     async def _shake_hands(self) -> bool:
         """With TLS; whether that went well."""
@@ -151,56 +157,6 @@ class HttpConnection:
             return not scope.cancelled_caught
         return True
 
-    async def _read(self) -> None:
-        while True:
-            with trio.CancelScope(deadline=self._due()) as self._patience:
-                await self._read_until_gone()
-            if not self._patience.cancelled_caught or self._saying_goodbye:
-                break
-            if trio.current_time() < self._due():
-                continue  # it has been given more time meanwhile
-            if not self._incoming.time_out():
-                break
-            self._arrived.set()  # the refusal; go on reading, to see the end
-        if not self._saying_goodbye:
-            self._end(CancelSource.DISCONNECT)
-        self._gone.set()
-
-    async def _read_until_gone(self) -> None:
-        incoming, direct = self._incoming, self._direct
-        while True:
-            self._be_patient()
-            try:
-                if direct is not None:
-                    data: bytes | bytearray = await direct.read(CHUNK)
-                else:
-                    data = await self._stream.receive_some(CHUNK)
-            except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
-                return
-            if not data:
-                return
-            incoming.feed(data)
-            if incoming:
-                self._arrived.set()
-
-    def _be_patient(self) -> None:
-        """Bring the reader's deadline forward, if need be. Where it may be later it is left: once
-        it has passed, the reader looks again. So most requests leave it as it is."""
-        due = self._due()
-        if due < self._patience.deadline:
-            self._patience.deadline = due
-
-    def _due(self) -> float:
-        """A stage of a request has its time from its begin, however often bytes come."""
-        incoming = self._incoming
-        if incoming.stages != self._stages:
-            self._stages, self._stage_since = incoming.stages, trio.current_time()
-        since = self._stage_since
-        if incoming.stage is None:
-            since = max(since, self._idle_since)
-        busy = self._current is not None or self._identifying is not None
-        return since + incoming.patience(busy=busy)
-
     # Serving --------------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
@@ -209,19 +165,18 @@ class HttpConnection:
             if not incoming:
                 if self._draining and not self._expecting:
                     return
-                self._arrived = trio.Event()
-                await self._arrived.wait()
+                await self._reader.more()
                 continue
             item = incoming.take()
-            if isinstance(item, Continue):
+            if isinstance(item, Whole):
+                if not await self._serve_request(item):
+                    return
+            elif isinstance(item, Continue):
                 await self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
-                continue
-            if isinstance(item, Answer):
+            else:
                 await self._answer(item, keep=not item.close)
                 if item.close:
                     return
-            elif not await self._serve_request(item):
-                return
 
     async def _serve_request(self, item: Whole) -> bool:
         """Serve one request; whether the connection may go on."""
@@ -263,8 +218,6 @@ class HttpConnection:
         finally:
             replies.discard(reply)
             self._current = None
-            self._idle_since = trio.current_time()
-        self._be_patient()
         return keep and self._lost is None
 
     async def _identify(
@@ -277,7 +230,6 @@ class HttpConnection:
                 verdict = await authentication.identify(head, self._limits)
             finally:
                 self._identifying = None
-                self._idle_since = trio.current_time()
             if not scope.cancel_called:  # it may have been too late to be felt
                 return verdict
         return answer_error(self._service.core.shutting_down())  # if anybody is there to hear it
@@ -286,10 +238,13 @@ class HttpConnection:
         frame = reply.take()
         if frame is None:
             return False  # cancelled: nothing more is said, and the connection is over
-        opening = self._clockwork.opening(status_of(exchange.error_code))
+        opening = self._clockwork.opening(
+            status_of(exchange.error_code), exchange.ended_at or trio.current_time()
+        )
         close = b"" if keep else b"connection: close\r\n"
-        for name, value in retry_after(exchange.error_data):
-            close += f"{name}: {value}\r\n".encode("latin-1")
+        if exchange.error_data is not None:
+            for name, value in retry_after(exchange.error_data):
+                close += f"{name}: {value}\r\n".encode("latin-1")
         head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%b\r\n" % (
             opening,
             len(frame),
@@ -337,7 +292,8 @@ class HttpConnection:
         lines = [f"{name}: {value}\r\n" for name, value in headers]
         if not keep:
             lines.append("connection: close\r\n")
-        return self._clockwork.opening(status) + ("".join(lines) + "\r\n").encode("latin-1")
+        opening = self._clockwork.opening(status, trio.current_time())
+        return opening + ("".join(lines) + "\r\n").encode("latin-1")
 
     async def _send(self, data: bytes) -> bool:
         """Whether all of it was taken by the peer's side, in time."""

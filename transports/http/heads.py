@@ -17,7 +17,7 @@ __all__ = ["KnownHead", "KnownHeads"]
 _END: Final = b"\r\n\r\n"
 
 LONGEST: Final = 2048
-"""Bytes of a head that is remembered; with what is made of it, it takes about five times as many."""
+"""Bytes of a head that is remembered; with what is made of it, about five times as many."""
 
 
 @attrs.frozen(eq=False)

@@ -8,13 +8,17 @@ from typing import Final
 
 import attrs
 
+from .header_values import is_plain
+
 __all__ = ["Answer", "RequestHead"]
 
 _MIRRORS: Final = ("mcp-protocol-version", "mcp-method", "mcp-name")
 
 
 def _only(values: list[str] | None) -> str | None:
-    return values[0] if values is not None and len(values) == 1 else None
+    if values is None or len(values) != 1 or not is_plain(values[0]):
+        return None
+    return values[0]
 
 
 @attrs.frozen
@@ -40,8 +44,8 @@ class RequestHead:
 
     @functools.cached_property
     def mirrors(self) -> tuple[str | None, str | None, str | None]:
-        """The headers that say what the body says: version, method and name, as they are; ``None``
-        for one that is missing, or there more than once."""
+        """The headers that say what the body says: version, method and name; ``None`` for one that
+        is not there once, or that is not plain."""
         values = self._values
         version, method, name = map(values.get, _MIRRORS)
         return _only(version), _only(method), _only(name)

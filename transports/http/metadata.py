@@ -5,8 +5,6 @@ Specification: *Streamable HTTP*, "Request Metadata". Plain functions, no I/O.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -14,13 +12,11 @@ from typing import Any, Final
 from ...runtime.errors import ErrorCode, ProtocolError
 from ...runtime.jsonrpc import Request
 from ...runtime.models.base import META_PROTOCOL_VERSION
+from .header_values import decode_value
 from .message import RequestHead
 
-__all__ = ["check_metadata", "decode_value", "encode_value"]
+__all__ = ["NAMED", "check_metadata"]
 
-_PREFIX: Final = "=?base64?"
-_SUFFIX: Final = "?="
-_PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")
 _DECIMAL: Final = re.compile(r"(-?[0-9]{1,400})(?:\.0+)?")
 
 NAMED: Final[Mapping[str, str]] = {
@@ -29,33 +25,6 @@ NAMED: Final[Mapping[str, str]] = {
     "resources/read": "uri",
 }
 """Methods whose ``Mcp-Name`` is required, and the parameter that it mirrors."""
-
-
-def encode_value(value: str) -> str:
-    """``value`` for a header: as it is, or in Base64 where it would not come through as it is."""
-    if _PLAIN.fullmatch(value) and not _is_encoded(value):
-        return value
-    return f"{_PREFIX}{base64.b64encode(value.encode()).decode()}{_SUFFIX}"
-
-
-def decode_value(text: str) -> str:
-    """The value that a header stands for. Raises ``ValueError`` for what nothing encodes to."""
-    if _is_encoded(text):
-        encoded = text[len(_PREFIX) : -len(_SUFFIX)]
-        try:
-            data = base64.b64decode(encoded, validate=True)
-            if base64.b64encode(data).decode() == encoded:
-                return data.decode()
-        except (binascii.Error, UnicodeDecodeError):
-            pass
-        raise ValueError("it is no Base64 of UTF-8")
-    if text and not _PLAIN.fullmatch(text):
-        raise ValueError("it has characters that need Base64")
-    return text
-
-
-def _is_encoded(text: str) -> bool:
-    return text.startswith(_PREFIX) and text.endswith(_SUFFIX)
 
 
 def check_metadata(
@@ -71,8 +40,12 @@ def check_metadata(
     parameter = NAMED.get(request.method)
     named = request.params.get(parameter) if parameter is not None else None
     problem = None
-    if head.mirrors != (version, request.method, named) or (
-        named is not None and (not _PLAIN.fullmatch(named) or _is_encoded(named))
+    said_version, said_method, said_name = head.mirrors
+    if (
+        said_version is None
+        or said_version != version
+        or said_method != request.method
+        or (parameter is not None and (said_name is None or said_name != named))
     ):
         problem = _compare(head, "mcp-protocol-version", version, decode=False)
         problem = problem or _compare(head, "mcp-method", request.method, decode=False)

@@ -11,6 +11,7 @@ from ...runtime.groups import leaf_of
 from ..listening import Listeners, open_listeners
 from .clockwork import Clockwork
 from .connection import HttpConnection
+from .reader import Readers
 from .service import HttpService
 
 __all__ = ["serve_http"]
@@ -59,6 +60,7 @@ class _Server:
         self._accepting = trio.CancelScope()
         self._nursery: trio.Nursery
         self._clockwork: Clockwork
+        self._readers: Readers
 
     def drain(self, deadline: float) -> None:
         self._service.drain(deadline)
@@ -70,6 +72,7 @@ class _Server:
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as self._nursery:
                 self._clockwork = Clockwork(self._nursery, self._service.core.limits)
+                self._readers = Readers(self._nursery)
                 self._nursery.start_soon(self._accept_all, listeners)
                 task_status.started()
                 await self._drain_asked.wait()
@@ -98,7 +101,7 @@ class _Server:
         if len(service) >= service.core.limits.http_connections:
             await trio.aclose_forcefully(stream)
             return
-        connection = HttpConnection(service, self._clockwork, stream)
+        connection = HttpConnection(service, self._clockwork, self._readers, stream)
         service.enter(connection)
         try:
             await connection.run()

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ...runtime.journal import printable
 from ...runtime.limits import Limits
 from ...runtime.mirrored import MirroredParameter, mirrored_parameters
-from .metadata import encode_value
+from .header_values import encode_value
 
 __all__ = ["MirroredTools", "mirrored"]
 

@@ -23,7 +23,8 @@ from ..runtime.limits import Limits
 from ..transports.http.address import checked_headers, url_of
 from ..transports.http.answer import media_type_of
 from ..transports.http.events import EventReader, EventTooLong
-from ..transports.http.metadata import NAMED, encode_value
+from ..transports.http.header_values import encode_value
+from ..transports.http.metadata import NAMED
 from ..transports.http.parameters import MirroredTools
 from .asked import Answer, Asked, ConversationLost, key_of
 from .channel import message_of

@@ -1,0 +1,57 @@
+"""How long the connections of a carrier may take for what they do now."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import trio
+
+__all__ = ["Patience", "Patient"]
+
+
+class Patient(Protocol):
+    """Somebody whose time is limited."""
+
+    def out_of_time(self) -> None:
+        """It has taken too long. Never waits."""
+
+
+class Patience:
+    """All who have the same time stand in one line, in the order in which that began."""
+
+    def __init__(self) -> None:
+        self._lines: dict[float, dict[Patient, float]] = {}
+        self._until = trio.CancelScope()
+
+    def begin(self, patient: Patient, seconds: float, before: float = math.inf) -> None:
+        """From now on it has so many seconds, instead of those that it had. ``inf``: as many as it
+        likes."""
+        if before != math.inf:
+            self._lines[before].pop(patient, None)
+        if seconds == math.inf:
+            return
+        line = self._lines.setdefault(seconds, {})
+        now = trio.current_time()
+        if not line:
+            self._until.deadline = min(self._until.deadline, now + seconds)
+        line[patient] = now
+
+    async def run(self) -> None:
+        """Tell who has taken too long, until cancelled."""
+        while True:
+            with trio.CancelScope(deadline=self._next()) as self._until:
+                await trio.sleep_forever()
+
+    def _next(self) -> float:
+        """Tell those whose time is over; when that of the next is."""
+        now, soonest = trio.current_time(), math.inf
+        for seconds, line in list(self._lines.items()):
+            while line:
+                patient, since = next(iter(line.items()))
+                if since + seconds > now:
+                    soonest = min(soonest, since + seconds)
+                    break
+                del line[patient]
+                patient.out_of_time()
+        return soonest
