@@ -6,7 +6,7 @@ come early wait in a bounded queue.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from http import HTTPStatus
 from typing import Final
 
@@ -24,7 +24,7 @@ from .direct import DirectSocket
 from .endpoint import answer_error, retry_after, status_of
 from .incoming import Continue, Incoming, Whole
 from .message import Answer, RequestHead
-from .reader import Reader, Readers
+from .reader import Reader, Readers, SocketReader, StreamReader
 from .reply import HttpReply
 from .service import HttpService
 
@@ -53,7 +53,7 @@ class HttpConnection:
         self._incoming = Incoming(
             service.check_head, self._limits, self.label, service.known_heads()
         )
-        self._reader = Reader(stream, self._direct, self._incoming, readers, self._end_of_stream)
+        self._reader = _reader_of(stream, self._direct, self._incoming, readers, self._hung_up)
         self._identifying: trio.CancelScope | None = None
         self._sending: trio.CancelScope | None = None
         self._shutting_down = False
@@ -108,7 +108,7 @@ class HttpConnection:
         if self._current is not None:
             self._current.cancel(CancelSource.SHUTDOWN)
 
-    def _end_of_stream(self) -> None:
+    def _hung_up(self) -> None:
         self._end(CancelSource.DISCONNECT)
 
     def _end(self, source: CancelSource) -> None:
@@ -138,8 +138,8 @@ class HttpConnection:
 
     async def _linger_with_tls(self, stream: trio.SSLStream[trio.SocketStream]) -> None:
         transport = stream.transport_stream
-        self._reader.stop()
-        await self._reader.gone.wait()
+        assert isinstance(self._reader, StreamReader)
+        await self._reader.stop()
         try:
             await stream.unwrap()
         except trio.BrokenResourceError:  # the peer still sends; but our goodbye is out
@@ -346,3 +346,15 @@ class HttpConnection:
             age=trio.current_time() - self._began_at,
             children=below,
         )
+
+
+def _reader_of(
+    stream: trio.abc.Stream,
+    direct: DirectSocket | None,
+    incoming: Incoming,
+    readers: Readers,
+    lost: Callable[[], None],
+) -> Reader:
+    if direct is not None:
+        return SocketReader(direct, incoming, readers, lost)
+    return StreamReader(stream, incoming, readers, lost)

@@ -17,38 +17,47 @@ class DirectSocket:
     """The socket of a stream that somebody else closes."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
+        self.descriptor = stream.socket.fileno()
         self._socket = stream.socket
-        self._descriptor = stream.socket.fileno()
         self._waits = False
+        self._interrupted = False
 
-    async def read(self, most: int) -> bytes:
-        """What has come, at most so many bytes; nothing at the end. If cancelled, none are lost.
+    async def read(self, most: int) -> bytes | None:
+        """What has come, at most so many bytes; nothing at the end; ``None`` if it was interrupted.
+        If cancelled, none are lost.
 
-        Raises ``OSError``, or ``trio.ClosedResourceError`` if the stream is closed meanwhile, or
-        by :meth:`interrupt`.
+        Raises ``OSError``, or ``trio.ClosedResourceError`` if the stream is closed meanwhile.
         """
         while True:
             self._waits = True
             try:
                 await trio.lowlevel.wait_readable(self._socket)
+            except trio.ClosedResourceError:
+                if not self._interrupted:
+                    raise
+                return None
             finally:
-                self._waits = False
-            try:
-                return os.read(self._descriptor, most)
-            except BlockingIOError:
-                pass  # it was a false alarm
+                self._waits = self._interrupted = False
+            data = self.read_now(most)
+            if data is not None:
+                return data
 
-    def interrupt(self) -> bool:
-        """Have a read that waits raise; whether there is one. A write of Trio's that waits raises,
-        too: there must be none."""
-        waits, self._waits = self._waits, False
-        if waits:
+    def read_now(self, most: int) -> bytes | None:
+        """The same without waiting; ``None`` if nothing has come. Raises ``OSError``."""
+        try:
+            return os.read(self.descriptor, most)
+        except BlockingIOError:
+            return None  # it was a false alarm
+
+    def interrupt(self) -> None:
+        """Have a read that waits return. To be called when no write waits: that would fail."""
+        if self._waits and not self._interrupted:
+            self._interrupted = True
             trio.lowlevel.notify_closing(self._socket)
-        return waits
 
     def write(self, data: bytes) -> int:
         """Write what the system takes now; how many bytes. Never waits. Raises ``OSError``."""
         try:
-            return os.write(self._descriptor, data)
+            return os.write(self.descriptor, data)
         except BlockingIOError:
             return 0

@@ -1,23 +1,33 @@
-"""Second readers, for connections that are busy for more than a turn of the event loop.
+"""Who reads the sockets of connections that are busy for more than a turn of the event loop.
 
 The task that serves a connection cannot read meanwhile. Most requests are done before anything can
-have come; for the others, somebody else begins to read.
+have come; where it takes longer, one task watches all such sockets, so that a close is seen at
+once. It costs neither a task nor a turn of the loop for each.
 """
 
 from __future__ import annotations
 
+import logging
+import selectors
 from typing import Protocol
 
 import trio
 
 __all__ = ["Lookouts", "Watched"]
 
+logger = logging.getLogger("trio_mcp.connection")
+
 
 class Watched(Protocol):
-    """A connection that may have a second reader."""
+    """A connection on a socket."""
 
-    def look_out(self) -> None:
-        """Have it, if it is still busy. Never waits."""
+    descriptor: int
+
+    def read_now(self) -> None:
+        """Something has come, or the end. Never waits."""
+
+    def give_up(self) -> None:
+        """It failed at that."""
 
 
 class Lookouts:
@@ -27,6 +37,7 @@ class Lookouts:
         self._fresh: dict[Watched, int] = {}  # and in which of our turns they became busy
         self._turn = 0
         self._resting: trio.lowlevel.Task | None = None
+        self._selector = selectors.DefaultSelector()
 
     def note(self, watched: Watched) -> None:
         """It is busy from now on."""
@@ -36,11 +47,17 @@ class Lookouts:
             self._resting = None
 
     def forget(self, watched: Watched) -> None:
-        """It is not."""
-        self._fresh.pop(watched, None)
+        """It is not, or will not be read any more. May be called again."""
+        if (
+            self._fresh.pop(watched, None) is None
+            and watched.descriptor in self._selector.get_map()
+        ):
+            self._selector.unregister(watched.descriptor)
 
-    async def run(self) -> None:
-        """Post a lookout where it takes longer, until cancelled."""
+    # Tasks ------------------------------------------------------------------------------------
+
+    async def post(self) -> None:
+        """Watch those that take longer, until cancelled."""
         while True:
             while self._fresh:
                 self._turn += 1
@@ -53,7 +70,7 @@ class Lookouts:
             if since > self._turn - 2:
                 return  # it may be done in this very turn; and so may those that came later
             del self._fresh[watched]
-            watched.look_out()
+            self._selector.register(watched.descriptor, selectors.EVENT_READ, watched)
 
     async def _rest(self) -> None:
         self._resting = trio.lowlevel.current_task()
@@ -63,3 +80,18 @@ class Lookouts:
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
+
+    async def watch(self) -> None:
+        """Read what comes, until cancelled."""
+        with self._selector:
+            while True:
+                await trio.lowlevel.wait_readable(self._selector.fileno())
+                for key, _ in self._selector.select(0):
+                    self._read(key.data)
+
+    def _read(self, watched: Watched) -> None:
+        try:
+            watched.read_now()
+        except Exception:
+            logger.exception("a connection ended by a bug")
+            watched.give_up()
