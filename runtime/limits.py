@@ -99,7 +99,7 @@ class Limits:
     """How long a connection may wait for its next request."""
     http_pipeline: int = _count(16)
     """Requests that wait on one connection while one is served; with more it is closed."""
-    http_turn: int = _count(16)
+    http_turn: int = _count(32)
     """Requests that an HTTP server begins in one turn of the event loop, about; more wait for the
     next one, in turns between clients."""
     authentication: float = _bound(10.0)

@@ -48,10 +48,10 @@ class Lookouts:
 
     def forget(self, watched: Watched) -> None:
         """It is not, or will not be read any more. May be called again."""
-        if (
-            self._fresh.pop(watched, None) is None
-            and watched.descriptor in self._selector.get_map()
-        ):
+        if self._fresh.pop(watched, None) is not None:
+            return
+        registered = self._selector.get_map()
+        if registered and watched.descriptor in registered:
             self._selector.unregister(watched.descriptor)
 
     # Tasks ------------------------------------------------------------------------------------
