@@ -35,6 +35,17 @@ T = TypeVar("T")
 
 VERSION: Final = "2026-07-28"
 
+_NAMES: Final = {
+    name: name
+    for name in (
+        META_CLIENT_CAPABILITIES,
+        META_CLIENT_INFO,
+        META_LOG_LEVEL,
+        META_PROGRESS_TOKEN,
+        META_PROTOCOL_VERSION,
+    )
+}
+
 
 class Revision20260728:
     """Server side of the revision."""
@@ -50,7 +61,7 @@ class Revision20260728:
         self._capabilities_json: object = None
         self._capabilities = ClientCapabilities()
 
-    def read_metadata(self, params: Mapping[str, Any]) -> RequestMetadata:
+    def read_metadata(self, params: dict[str, Any]) -> RequestMetadata:
         meta = params.get("_meta")
         if type(meta) is not dict:
             raise _invalid(
@@ -78,7 +89,11 @@ class Revision20260728:
         level = meta.get(META_LOG_LEVEL)
         if level is not None:
             level = _check_log_level(level)
-        return RequestMetadata(version, self._info, self._capabilities, token, level, meta)
+        # Each request has brought the long names once more; it is to live without them.
+        meta = {_NAMES.get(name, name): value for name, value in meta.items()}
+        meta[META_PROTOCOL_VERSION] = VERSION
+        params["_meta"] = meta
+        return RequestMetadata(VERSION, self._info, self._capabilities, token, level, meta)
 
     def _check_token(self, token: object) -> None:
         if not is_request_id(token):
