@@ -334,6 +334,14 @@ def test_headers_that_disagree(changes: dict[str, str | None], text: str) -> Non
     assert text in error["error"]["message"]
 
 
+@pytest.mark.parametrize("name", ["ech\xf6", "=?base64?ZWNobw==?="])
+def test_a_name_that_needs_base64_is_refused_without_though_both_agree(name: str) -> None:
+    message = {**CALL, "params": {**CALL["params"], "name": name}}
+    answer = read(message, *metadata(CALL, mcp_name=name))
+    assert isinstance(answer, Answer)
+    assert error_in(answer)["error"]["code"] == -32020
+
+
 @pytest.mark.parametrize("name", ["mcp-protocol-version", "mcp-method", "mcp-name"])
 def test_a_metadata_header_that_is_there_twice_is_refused_though_both_agree(name: str) -> None:
     headers = metadata(CALL)

@@ -41,7 +41,8 @@ class Era(Protocol):
     version: str
 
     def read_metadata(self, params: dict[str, Any]) -> RequestMetadata:
-        """The metadata of a request, which may be tidied up in there. Raises :class:`~..errors.ProtocolError`."""
+        """The metadata of a request, which may be tidied up in there. Raises
+        :class:`~..errors.ProtocolError`."""
 
     def unknown_method(self, request: Request, clip: int) -> ProtocolError:
         """The error for a method that nobody serves; names at most ``clip`` characters of it."""
