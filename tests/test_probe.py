@@ -17,7 +17,7 @@ import attrs
 import pytest
 import trio
 import trustme
-from tests.peers.commands import BOOKSHOP, COMMAND, run, write
+from tests.peers.commands import BOOKSHOP, COMMAND, only_line, run, write
 from tests.peers.probed_server import server as probed_server
 from tests.peers.processes import alive
 from tests.peers.raw import until
@@ -326,6 +326,35 @@ def check_of(report: str, name: str) -> dict[str, Any]:
     """Of a report in JSON."""
     (check,) = (check for check in json.loads(report)["checks"] if check["name"] == name)
     return dict(check)
+
+
+async def test_who_is_not_trusted_is_told(tmp_path: Path) -> None:
+    async with launched(EVERY_WIRE["tcp-tls"], tmp_path) as server:
+        line = await complaint(server.target[-1])
+    assert line.endswith("; --cafile FILE trusts the authorities in FILE")
+
+
+async def test_who_does_not_speak_tls_is_told() -> None:
+    async def greet(stream: trio.SocketStream) -> None:
+        await stream.send_all(b"hello\n" * 10)
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, greet, [listener])
+        line = await complaint(f"tls://localhost:{port}")
+        nursery.cancel_scope.cancel("it was told")
+    assert line.endswith(f"; did you mean tcp://localhost:{port}?")
+
+
+async def complaint(address: str) -> str:
+    """The only line that a probe of it says."""
+    with trio.fail_after(20):
+        ran = await trio.run_process([*COMMAND, "probe", address], capture_stderr=True, check=False)
+    assert ran.returncode == 1
+    line = only_line(ran.stderr.decode())
+    assert f"cannot connect to {address}: no TLS: " in line
+    return line
 
 
 STOPS, RUNS_ON = ("--heed",), ()
