@@ -7,6 +7,7 @@ invariant.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import random
@@ -22,7 +23,7 @@ import pytest
 import trio
 import trio.testing
 
-from trio_mcp import Context, Server, ToolError
+from trio_mcp import Context, ResourceNotFound, Server, ToolError
 from trio_mcp.demo import bookshop, showroom
 from trio_mcp.runtime.dispatch import Dispatcher
 from trio_mcp.runtime.exchange import Exchange
@@ -349,6 +350,50 @@ def test_a_task_that_outlives_its_request() -> None:
     assert sweep(spawns, ignore={"leaked"}).problems == ()
 
 
+async def returns_before_its_child(ctx: Context) -> str:
+    async def child() -> None:
+        held.add("hold")
+        await trio.sleep(1)  # child
+        held.discard("hold")
+
+    ctx.nursery.start_soon(child)
+    return "done"
+
+
+async def has_a_child_of_trios(ctx: Context) -> str:
+    held.add("hold")
+    async with trio.open_nursery() as nursery:  # here
+        nursery.start_soon(trio.sleep, 1)
+    held.discard("hold")
+    return "done"
+
+
+def test_a_child_is_named_while_the_handler_waits_for_it() -> None:
+    report = sweep(returns_before_its_child, ignore={"late outcome"})
+    assert found(report) == [
+        ("clean-up skipped", 1, "async def child() -> None:"),  # it has not begun
+        ("clean-up skipped", 2, "await trio.sleep(1)  # child"),
+    ]
+    assert "in the runtime" not in report.describe()
+
+
+def test_a_child_without_source_is_in_its_nursery() -> None:
+    report = sweep(has_a_child_of_trios)
+    line = "async with trio.open_nursery() as nursery:  # here"
+    assert found(report) == [("clean-up skipped", 1, line), ("clean-up skipped", 2, line)]
+
+
+def test_a_child_without_source_in_the_requests_nursery_is_where_it_is() -> None:
+    async def starts_trios(ctx: Context) -> str:
+        held.add("hold")
+        ctx.nursery.start_soon(trio.sleep, 1)
+        ctx.on_exit(lambda: held.clear() if trio.current_time() >= 1 else None)
+        return "done"
+
+    places = [problem.place for problem in sweep(starts_trios).problems]
+    assert [place.function if place else None for place in places] == ["sleep", "sleep"]
+
+
 # Mistakes of the runtime --------------------------------------------------------------------------
 
 
@@ -528,10 +573,32 @@ def test_threads_are_refused() -> None:
     async def in_a_thread() -> None:
         await trio.to_thread.run_sync(threading.get_ident)
 
-    with pytest.raises(SweepError, match="tool works in a thread or a process"):
+    async def asks_a_thread(ctx: Context) -> str:
+        return str(await ctx.run_sync(threading.get_ident))
+
+    def place_of(function: Any, lines_below: int = 0) -> str:
+        line = function.__code__.co_firstlineno + lines_below
+        return re.escape(f"test_cancel_sweep.py:{line}, in {function.__qualname__}")
+
+    with pytest.raises(SweepError, match=f"tool is a plain def, .*{place_of(plain)}"):
         sweep(plain)  # type: ignore[arg-type]
-    with pytest.raises(SweepError, match="in_a_thread works in a thread"):
+    partial = functools.partial(plain)
+    with pytest.raises(SweepError, match=f"tool is a plain def, .*{place_of(plain)}"):
+        sweep(partial)  # type: ignore[arg-type]
+    with pytest.raises(
+        SweepError, match=f"in_a_thread works in a thread .*{place_of(in_a_thread, 1)}"
+    ):
         cancel_sweep(in_a_thread)
+    with pytest.raises(SweepError, match=f"tool works in .*{place_of(asks_a_thread, 1)}"):
+        sweep(asks_a_thread)
+
+
+def test_a_directory_is_read_in_a_thread_of_the_runtimes_own(tmp_path: Path) -> None:
+    (tmp_path / "page.txt").write_text("hm")
+    server = Server("files", version="1")
+    server.add_directory(tmp_path, uri="files:///")
+    with pytest.raises(SweepError, match="works in a thread or a process of the runtime's own"):
+        cancel_sweep(server, resource="files:///page.txt")
 
 
 def test_too_many_checkpoints_are_refused() -> None:
@@ -579,12 +646,114 @@ def test_what_to_ask_the_server_for() -> None:
         cancel_sweep(server, "tool", prompt="prompt")
     with pytest.raises(TypeError, match="has no arguments"):
         cancel_sweep(server, resource="shop://hours", arguments={})
-    with pytest.raises(SweepError, match=r"nothing fails before it awaits: .*-32602"):
-        cancel_sweep(server, "nothing")
+    with pytest.raises(TypeError, match="named by a text, not 7"):
+        cancel_sweep(server, 7)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="arguments are a mapping"):
+        cancel_sweep(server, "tool", "x")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"the arguments for tool are no JSON: .*object"):
+        cancel_sweep(server, "tool", {"of": object()})
     with pytest.raises(TypeError, match="takes a Server or what makes one"):
         cancel_sweep(lambda: 7, "tool")  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError, match="async function"):
         cancel_sweep(7)  # type: ignore[call-overload]
+
+
+def offering() -> Server:
+    server = Server("shop", version="1")
+
+    @server.tool
+    async def order(title: str, count: int = 1) -> str:
+        await trio.sleep(1)
+        return "ordered"
+
+    @server.tool
+    async def refund(title: str) -> str:
+        raise ToolError("no refunds")
+
+    @server.tool
+    async def breaks() -> str:
+        raise ValueError("oops")
+
+    @server.prompt
+    async def recommend(liked: str) -> str:
+        await trio.sleep(1)
+        return "hm"
+
+    @server.resource("stock://{title}")
+    async def stock(title: str) -> str:
+        if title == "nothing":
+            raise ResourceNotFound
+        await trio.sleep(1)
+        return "7"
+
+    return server
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"tool": "ordr"}, "no tool 'ordr'; did you mean 'order'? There is 'order', 'refund', "),
+        ({"prompt": "order"}, "the server has no prompt 'order'; there is 'recommend'"),
+        ({"resource": "stok://Dune"}, "no resource 'stok://Dune'; did you mean 'stock://{title}'?"),
+        ({"resource": "stock://nothing"}, "has no resource 'stock://nothing'; "),
+        (
+            {"tool": "order", "arguments": {"titel": "Dune"}},
+            'order, called with {"titel":"Dune"}, fails before it awaits: 2 problems:\n'
+            "- unknown argument 'titel' (known: title, count)\n"
+            "- missing required argument 'title' (string)",
+        ),
+        ({"prompt": "recommend"}, "missing required argument 'liked'"),
+        ({"tool": "refund", "arguments": {"title": "Dune"}}, "before it awaits: no refunds"),
+        ({"tool": "breaks"}, "before it awaits: ValueError: oops (" + __file__),
+    ],
+    ids=lambda it: next(iter(it.values())) if isinstance(it, dict) else "",
+)
+def test_a_request_that_is_refused_says_what_would_be_right(asked: Any, said: str) -> None:
+    for target in (offering, offering()):
+        with pytest.raises(SweepError) as refused:
+            cancel_sweep(target, **asked)
+        assert said in str(refused.value)
+        assert "jsonrpc" not in str(refused.value)
+
+
+def test_a_server_without_any() -> None:
+    server = Server("empty", version="1")
+    for kind in ("tool", "prompt", "resource"):
+        with pytest.raises(SweepError, match=f"the server has no {kind} 'x://y'; it has none"):
+            cancel_sweep(server, **{kind: "x://y"})  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"check": "x"}, "check is to be a function without parameters, not 'x'"),
+        ({"check": lambda held: not held}, "check is called without arguments; of <lambda>: "),
+        ({"reset": {}}, "reset is to be a function"),
+        ({"bound": 0}, "bound is to be seconds, more than 0, not 0"),
+        ({"longest": None}, "longest is to be seconds"),
+        ({"twice": "no"}, "twice is to be True or False"),
+        ({"allow_late": 1}, "allow_late is to be True or False"),
+        ({"ignore": "leaked"}, "ignore is to be kinds"),
+        ({"ignore": ["leakd"]}, "no kind 'leakd'; did you mean 'leaked'?"),
+        ({"max_checkpoints": 0}, "max_checkpoints is to be a whole number from 1 on"),
+        ({"seed": "x"}, "seed is to be a whole number"),
+    ],
+    ids=lambda it: it if isinstance(it, str) else "",
+)
+def test_options_that_make_no_sense(options: Any, said: str) -> None:
+    async def never() -> None:
+        raise AssertionError
+
+    with pytest.raises(TypeError) as refused:
+        cancel_sweep(never, **options)
+    assert said in str(refused.value)
+
+
+def test_a_check_that_was_made_with_its_target_is_one() -> None:
+    with pytest.raises(TypeError, match="the check that was made with it is to be a function"):
+        cancel_sweep(lambda: (offering(), "x"), "order")  # type: ignore[arg-type, return-value]
+    with pytest.raises(TypeError, match="returns it, or it and its check"):
+        cancel_sweep(lambda: (offering(), None, None))
 
 
 # The report ---------------------------------------------------------------------------------------
@@ -773,6 +942,26 @@ def test_plain():
     pass
 
 
+@pytest.mark.cancel_sweep(chekc=1)
+async def test_misspelt():
+    await trio.sleep(1)
+
+
+@pytest.mark.cancel_sweep(check="x")
+async def test_no_check():
+    await trio.sleep(1)
+
+
+@pytest.mark.cancel_sweep(check=lambda nothing: True)
+async def test_no_fixture():
+    await trio.sleep(1)
+
+
+@pytest.mark.cancel_sweep(check=lambda: True)
+async def test_type_error():
+    await trio.sleep("x")
+
+
 class TestMethods:
     @pytest.mark.cancel_sweep
     @pytest.mark.parametrize("seconds", [1, 2])
@@ -806,7 +995,7 @@ def test_the_mark_of_pytest(tmp_path: Path, options: tuple[str, ...]) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\ntrio_mode = true\n")
     (tmp_path / "test_marked.py").write_text(MARKED)
     ran = run_pytest(tmp_path, *options)
-    assert "5 failed, 4 passed, 1 skipped" in ran.stdout, ran.stdout
+    assert "9 failed, 4 passed, 1 skipped" in ran.stdout, ran.stdout
     for passed in ("good", "method[1]", "method[2]", "without_a_mark"):
         assert (
             f"PASSED test_marked.py::{'TestMethods::' * ('[' in passed)}test_{passed}" in ran.stdout
@@ -818,6 +1007,11 @@ def test_the_mark_of_pytest(tmp_path: Path, options: tuple[str, ...]) -> None:
     assert "'alive' lives in one Trio run" in ran.stdout
     assert "'autojump_clock' is a clock" in ran.stdout
     assert "cancel_sweep is for an async test function" in ran.stdout
+    assert "there is no option 'chekc'; did you mean 'check'?" in ran.stdout
+    assert "check is to be a function without parameters, not 'x'" in ran.stdout
+    assert "check wants nothing: no fixture of this test" in ran.stdout
+    assert "options.py" not in ran.stdout
+    assert "TypeError" in ran.stdout  # that of the test itself
 
 
 def test_who_does_not_use_the_mark_does_not_pay_for_it(tmp_path: Path) -> None:

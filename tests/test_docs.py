@@ -211,6 +211,7 @@ def test_pages_about_the_protocol_name_its_sections(page: Path) -> None:
         "inspection",
         "offload",
         "operating",
+        "sweeping",
         "testing",
     }
     named = re.search(r"^Specification: \*", page.read_text(encoding="utf-8"), flags=re.MULTILINE)

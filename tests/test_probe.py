@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
-from tests.peers.commands import BOOKSHOP, COMMAND, run, write
+import trustme
+from tests.peers.commands import BOOKSHOP, COMMAND, only_line, run, write
 from tests.peers.probed_server import server as probed_server
 from tests.peers.processes import alive
 from tests.peers.raw import until
@@ -22,12 +25,13 @@ from tests.peers.terminal import on_terminal
 from tests.peers.typescript import TypeScriptSdk
 
 from trio_mcp.cli.failure import CommandError
-from trio_mcp.cli.probing import SocketTarget, parse_probe_target
+from trio_mcp.cli.probing import parse_probe_target
+from trio_mcp.cli.targets import SocketTarget
 from trio_mcp.probing import check_names, probe
 from trio_mcp.probing.asked import Answer, Asked, ConversationLost
 from trio_mcp.probing.evidence import Begun, Evidence, alive_in
 from trio_mcp.probing.pace import Pace
-from trio_mcp.probing.report import Report, Verdict
+from trio_mcp.probing.report import Check, Report, Verdict
 from trio_mcp.probing.runner import said
 from trio_mcp.probing.speech import REVISIONS
 from trio_mcp.probing.subject import (
@@ -37,13 +41,13 @@ from trio_mcp.probing.subject import (
     Subject,
     WebSocketAddress,
 )
-from trio_mcp.probing.usage import usage_of
+from trio_mcp.probing.usage import Usage, usage_of
 from trio_mcp.probing.work import Duration, Work, duration_of, found_work, named_work
 from trio_mcp.runtime.models.tools import Tool, ToolAnnotations
 
 PEERS = Path(__file__).parent / "peers"
 PROBED = [sys.executable, str(PEERS / "probed_server.py")]
-CARELESS = [sys.executable, str(PEERS / "careless_server.py")]
+CARELESS = [sys.executable, str(PEERS / "raw_server.py")]
 OFFICIAL = [sys.executable, str(PEERS / "official_server.py")]
 WIRES = ("stdio", "http", "websocket", "tcp")
 NEW, OLD = "2026-07-28", "2025-11-25"
@@ -186,10 +190,8 @@ async def test_work_that_swallows_its_cancellation_is_found_by_the_witness() -> 
 async def test_a_server_that_ends_at_a_cancel_is_a_failure_and_the_next_check_goes_on(
     tmp_path: Path,
 ) -> None:
-    ends = (PEERS / "careless_server.py").read_text(encoding="utf-8")
-    ends = ends.replace(
-        'if "id" not in message:', 'if "id" not in message:\n            __import__("os")._exit(7)'
-    )
+    ends = (PEERS / "raw_server.py").read_text(encoding="utf-8")
+    ends = ends.replace("self._cancelled.append(key)", "os._exit(7)")
     command = Command([sys.executable, str(write(tmp_path, "ends.py", ends))])
     report = await probed(command, SLOW, pace=BRIEF, only=("unknown-id", "too-late"))
     found = {check.name: check for check in report.checks}
@@ -227,6 +229,295 @@ async def their_probes(command: Sequence[str], wire: str) -> None:
     async with subject_of(command, wire) as subject, trio.open_nursery() as nursery:
         for revision in (NEW, OLD):
             nursery.start_soon(one, subject, revision)
+
+
+# On every wire that a client can connect to, end to end -------------------------------------------
+
+
+@attrs.frozen
+class Wired:
+    """How the raw server is told of a wire, how it is addressed there, and what a probe calls it.
+
+    :param stops: the check that cancels a running tool there.
+    """
+
+    words: tuple[str, ...]
+    address: str | None
+    transport: str
+    stops: str = "stops"
+
+
+EVERY_WIRE = {
+    "stdio": Wired((), None, "stdio"),
+    "stdio-session": Wired(("--session",), None, "stdio"),
+    "http-json": Wired(("--http",), "http://127.0.0.1:{}/mcp", "http"),
+    "http-events": Wired(
+        ("--http", "--events"),
+        "http://127.0.0.1:{}/mcp",
+        "http",
+        stops="stops-in-stream",
+    ),
+    "http-session": Wired(("--http", "--session"), "http://127.0.0.1:{}/mcp", "http"),
+    "http-session-events": Wired(
+        ("--http", "--session", "--events"), "http://127.0.0.1:{}/mcp", "http"
+    ),
+    "https": Wired(("--http", "--tls"), "https://localhost:{}/mcp", "http"),
+    "websocket": Wired(("--websocket",), "ws://127.0.0.1:{}/mcp", "websocket"),
+    "websocket-tls": Wired(("--websocket", "--tls"), "wss://localhost:{}/mcp", "websocket"),
+    "tcp": Wired(("--tcp",), "tcp://127.0.0.1:{}", "tcp"),
+    "tcp-tls": Wired(("--tcp", "--tls"), "tls://localhost:{}", "tls"),
+    "unix": Wired(("--unix",), "unix:{}", "unix"),
+}
+
+
+@attrs.frozen
+class Launched:
+    """A raw server that serves a wire, as the command is told of it."""
+
+    target: list[str]
+    pid: list[str]
+
+
+@asynccontextmanager
+async def launched(
+    wire: Wired, folder: Path, *behaviour: str, effect: Path | None = None
+) -> AsyncGenerator[Launched, None]:
+    words = [*CARELESS, *wire.words, *behaviour]
+    options: list[str] = []
+    if "--tls" in words:
+        authority = trustme.CA()
+        trusted, both = (folder / f"{name}{len(behaviour)}.pem" for name in ("ca", "both"))
+        authority.cert_pem.write_to_path(str(trusted))
+        issued = authority.issue_cert("localhost").private_key_and_cert_chain_pem
+        issued.write_to_path(str(both))
+        words.insert(words.index("--tls") + 1, str(both))
+        options = ["--cafile", str(trusted)]
+    if "--unix" in words:
+        words.insert(words.index("--unix") + 1, str(folder / f"socket{len(behaviour)}"))
+    env = {**os.environ, "EFFECT": str(effect)}
+    if wire.address is None:
+        # Launched by the probe: what it is to know comes with its command line.
+        yield Launched(["--", "env", f"EFFECT={effect}", *words], [])
+        return
+    process = await trio.lowlevel.open_process(words, stdout=subprocess.PIPE, env=env)
+    assert process.stdout is not None
+    try:
+        with trio.fail_after(20):
+            place = (await process.stdout.receive_some(1000)).decode().strip()
+        yield Launched([*options, wire.address.format(place)], ["--pid", str(process.pid)])
+    finally:
+        process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+            await process.stdout.aclose()
+
+
+async def told(*words: str) -> tuple[int, str]:
+    """Exit status and standard output of ``trio-mcp probe``; nothing was said on the other one."""
+    with trio.fail_after(60):
+        ran = await trio.run_process(
+            [*COMMAND, "probe", *words], capture_stdout=True, capture_stderr=True, check=False
+        )
+    assert ran.stderr == b""
+    return ran.returncode, ran.stdout.decode()
+
+
+def check_of(report: str, name: str) -> dict[str, Any]:
+    """Of a report in JSON."""
+    (check,) = (check for check in json.loads(report)["checks"] if check["name"] == name)
+    return dict(check)
+
+
+async def test_who_is_not_trusted_is_told(tmp_path: Path) -> None:
+    async with launched(EVERY_WIRE["tcp-tls"], tmp_path) as server:
+        line = await complaint(server.target[-1])
+    assert line.endswith("; --cafile FILE trusts the authorities in FILE")
+
+
+async def test_who_does_not_speak_tls_is_told() -> None:
+    async def greet(stream: trio.SocketStream) -> None:
+        await stream.send_all(b"hello\n" * 10)
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, greet, [listener])
+        line = await complaint(f"tls://localhost:{port}")
+        nursery.cancel_scope.cancel("it was told")
+    assert line.endswith(f"; did you mean tcp://localhost:{port}?")
+
+
+async def complaint(address: str) -> str:
+    """The only line that a probe of it says."""
+    with trio.fail_after(20):
+        ran = await trio.run_process([*COMMAND, "probe", address], capture_stderr=True, check=False)
+    assert ran.returncode == 1
+    line = only_line(ran.stderr.decode())
+    assert f"cannot connect to {address}: no TLS: " in line
+    return line
+
+
+STOPS, RUNS_ON = ("--heed",), ()
+MAIN = ("stdio", "http-json", "websocket", "tcp")
+
+
+@pytest.mark.parametrize("name", EVERY_WIRE)
+async def test_what_stops_and_what_runs_on_are_told_apart(name: str, tmp_path: Path) -> None:
+    wire = EVERY_WIRE[name]
+    words = ["--tool", "slow", "--witness", "alive", "--only", wire.stops]
+    found: dict[bool, tuple[int, str]] = {}
+
+    async def ask(stops: bool) -> None:
+        behaviour, grace = (STOPS, "10") if stops else (RUNS_ON, "0.3")
+        async with launched(wire, tmp_path, *behaviour) as server:
+            found[stops] = await told(*words, "--grace", grace, "--json", *server.target)
+
+    await both(ask)
+    for stops, (status, printed) in found.items():
+        report, check = json.loads(printed), check_of(printed, wire.stops)
+        assert (report["transport"], report["revision"]) == (
+            wire.transport,
+            OLD if "session" in name else NEW,
+        )
+        assert (check["verdict"], check["evidence"]) == ("pass" if stops else "fail", "witness")
+        assert status == (0 if stops else 1)
+
+
+@pytest.mark.parametrize("name", ["stdio", "http-json"])
+async def test_they_are_told_apart_in_words(name: str, tmp_path: Path) -> None:
+    wire = EVERY_WIRE[name]
+    words = ["--tool", "slow", "--witness", "alive", "--only", wire.stops]
+    found: dict[bool, tuple[int, str]] = {}
+
+    async def ask(stops: bool) -> None:
+        behaviour, grace = (STOPS, "10") if stops else (RUNS_ON, "0.3")
+        async with launched(wire, tmp_path, *behaviour) as server:
+            found[stops] = await told(*words, "--grace", grace, *server.target)
+
+    await both(ask)
+    for stops, (status, printed) in found.items():
+        verdict = "pass" if stops else "fail"
+        head, _, line, counts = printed.splitlines()
+        assert f", {wire.transport}, revision " in head
+        assert line.startswith(f"{verdict:<8} {wire.stops} slow: alive: ")
+        assert (counts, status) == (f"1 {verdict}", 0 if stops else 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "tool"),
+    [*((name, "write") for name in MAIN), ("stdio", "write_at_end"), ("http-json", "write_at_end")],
+)
+async def test_a_file_tells_them_apart_end_to_end(name: str, tool: str, tmp_path: Path) -> None:
+    """Both keep late answers to themselves: the file is all that there is to see."""
+    await told_apart(name, tool, tmp_path, "effect")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
+@pytest.mark.parametrize("name", MAIN)
+async def test_the_cpu_tells_them_apart_end_to_end(name: str, tmp_path: Path) -> None:
+    await told_apart(name, "burn", tmp_path, "cpu")
+
+
+async def told_apart(name: str, tool: str, folder: Path, evidence: str) -> None:
+    wire = EVERY_WIRE[name]
+    found: dict[bool, tuple[int, str]] = {}
+
+    async def ask(stops: bool) -> None:
+        effect = folder / f"effect-{stops}"
+        words = ["--tool", tool, "--only", wire.stops, "--grace", "0.6", "--strict", "--json"]
+        words += ["--effect", str(effect)] if evidence == "effect" else []
+        behaviour = STOPS if stops else ("--mute",)
+        async with launched(wire, folder, *behaviour, effect=effect) as server:
+            words += server.pid if evidence == "cpu" else []
+            found[stops] = await told(*words, *server.target)
+
+    # Two that burn at the same time are too many for a small machine.
+    await both(ask, at_once=evidence != "cpu")
+    for stops, (status, printed) in found.items():
+        check = check_of(printed, wire.stops)
+        assert (check["verdict"], check["evidence"]) == (
+            "pass" if stops else "fail",
+            evidence,
+        ), check["seen"]
+        assert status == (0 if stops else 1)
+
+
+async def both(ask: Callable[[bool], Awaitable[None]], *, at_once: bool = True) -> None:
+    """With the server that stops, and with the one that runs on."""
+    limiter = trio.CapacityLimiter(2 if at_once else 1)
+
+    async def in_turn(stops: bool) -> None:
+        async with limiter:
+            await ask(stops)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(in_turn, True)
+        nursery.start_soon(in_turn, False)
+
+
+LATE = {
+    "twice": "2 answers to 1 cancelled requests: 0 errors, 2 results",
+    "reuse": r"\d+ answers that nothing waited for, at first an? ",
+}
+
+
+@pytest.mark.parametrize("how", LATE)
+async def test_late_answers_that_come_twice_or_to_others_are_late(how: str, tmp_path: Path) -> None:
+    """Without a witness: what is answered is all that there is to see."""
+    found: dict[str, dict[str, Check]] = {}
+
+    async def ask(name: str) -> None:
+        wire, command = EVERY_WIRE[name], Command([*CARELESS, f"--{how}"])
+        subject: Subject = command
+        async with launched(wire, tmp_path, f"--{how}") as server:
+            if wire.address is not None:
+                subject = subject_at(server.target[-1])
+            revision = OLD if "session" in name else NEW
+            options: dict[str, Any] = {"only": ("stops", "silent"), "witness": None}
+            report = await probed(subject, SLOW, pace=BRIEF, revision=revision, **options)
+        found[name] = {check.name: check for check in report.checks}
+
+    async with trio.open_nursery() as nursery:
+        for name in ("stdio", "http-session-events", "websocket", "tcp"):
+            nursery.start_soon(ask, name)
+    for checks in found.values():
+        assert checks["silent"].verdict == "fail"
+        assert re.match(LATE[how], checks["silent"].seen)
+        late = (checks["stops"].verdict, checks["stops"].evidence)
+        assert late == (("fail", "late answer") if how == "twice" else ("unknown", "none"))
+
+
+def subject_at(address: str) -> Subject:
+    if address.startswith("tcp://"):
+        return SocketAddress("127.0.0.1", int(address.rpartition(":")[2]))
+    return (HttpAddress if address.startswith("http") else WebSocketAddress)(address)
+
+
+async def test_a_server_that_stops_and_answers_all_else_twice() -> None:
+    only = ("stops", "too-late", "silent")
+    report = await probed(Command([*CARELESS, *STOPS, "--twice"]), SLOW, pace=PATIENT, only=only)
+    assert verdicts(report) == {"stops slow": "pass", "too-late": "fail", "silent": "fail"}
+    assert "a second answer to" in report.checks[-1].seen
+
+
+async def test_ids_that_are_none_are_strays(tmp_path: Path) -> None:
+    odd = (PEERS / "raw_server.py").read_text(encoding="utf-8")
+    odd = odd.replace(
+        "for _ in range(1 + TWICE):", "for answer['id'] in ([], {'a': [1]}, answer['id']):"
+    )
+    command = Command([sys.executable, str(write(tmp_path, "odd.py", odd)), *STOPS])
+    report = await probed(command, SLOW, pace=PATIENT, only=("stops", "silent"))
+    assert verdicts(report) == {"stops slow": "pass", "silent": "fail"}
+    assert "an answer to nothing" in report.checks[-1].seen
+
+
+async def test_a_server_that_does_not_exit_is_told_from_one_that_does() -> None:
+    only = ("exits-running", "exits-idle")
+    pace = Pace(grace=0.3, exit=1.5)
+    for stays, verdict in ((False, "pass"), (True, "fail")):
+        command = Command([*CARELESS, *(["--stay"] * stays)])
+        report = await probed(command, SLOW, pace=pace, only=only, witness=None)
+        assert verdicts(report) == {"exits-running slow": verdict, "exits-idle": verdict}
 
 
 # What is made of what is seen ---------------------------------------------------------------------
@@ -352,14 +643,23 @@ async def test_progress_after_the_grace_says_that_work_runs_on(
     assert (finding.stopped, finding.evidence) == (False, "progress")
 
 
+def used(cpu: float, waited: float = 0.0) -> Usage:
+    return Usage(descriptors=1, threads=1, rss=1, cpu=cpu, waited=waited, processes=1)
+
+
+def test_what_is_waited_for_counts_and_what_an_ended_thread_takes_with_it_does_not() -> None:
+    assert used(2, waited=5).share(used(1, waited=4), seconds=4) == 0.5
+    assert used(2, waited=0).share(used(1, waited=4), seconds=4) == 0.25
+
+
 class Burning(Evidence):
     """Of a process that uses a core until ``idle_from``, and then little of it."""
 
     idle_from = 0.0
 
-    def _cpu(self) -> float:
+    def _usage(self) -> Usage:
         now = trio.current_time()
-        return min(now, self.idle_from) + 0.02 * now
+        return used(min(now, self.idle_from) + 0.02 * now)
 
 
 @pytest.mark.parametrize("runs_on", [True, False])
@@ -381,17 +681,41 @@ async def test_a_busy_process_that_goes_idle_is_evidence(
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
 def test_what_a_process_uses() -> None:
-    used = usage_of(os.getpid())
-    assert used is not None
-    before = used.descriptors
+    mine = usage_of(os.getpid())
+    assert mine is not None
+    before = mine.descriptors
     with open(os.devnull):
         more = usage_of(os.getpid())
     assert more is not None
     assert more.descriptors == before + 1
-    assert min(used.threads, used.rss, used.cpu) > 0
+    assert min(mine.threads, mine.rss, mine.cpu) > 0
+    assert mine.waited >= 0
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     assert usage_of(ended.pid) is None
+
+
+class Starved(Evidence):
+    """Of a process that gets little of a core for half a second, because others want it, too."""
+
+    def _usage(self) -> Usage:
+        now = trio.current_time()
+        return used(0.2 * now if now < 0.5 else 0.1 + (now - 0.5))
+
+
+async def test_a_busy_process_that_others_keep_from_its_core_is_looked_at_longer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def nobody() -> None:
+        raise AssertionError("there is no witness")
+
+    evidence = Starved(Pace(), None, nobody, None)
+    mark = await evidence.mark()
+    asked = asked_at(trio.current_time())
+    begun = await evidence.begun(mark, [asked])
+    assert Pace().settle < begun.at - mark.at < Pace().settle + Pace().busy
+    finding = await evidence.stopped(mark, begun, [asked], trio.current_time())
+    assert (finding.stopped, finding.evidence) == (False, "cpu")
 
 
 async def test_ids_and_tokens_are_compared_by_type() -> None:
@@ -441,6 +765,16 @@ def test_a_table_on_a_terminal() -> None:
     assert any(row[:2] == ["unknown-id", "pass"] for row in rows)
 
 
+def test_a_table_tells_what_stops_from_what_runs_on() -> None:
+    words = ["--tool", "slow", "--tool", "stubborn", "--witness", "alive", "--grace", "0.4"]
+    command = [*COMMAND, "probe", *words, "--only", "stops", "--", *PROBED]
+    with on_terminal(command) as terminal:
+        assert terminal.end(30) == 1
+    rows = [line.split()[:3] for line in terminal.seen.splitlines()]
+    assert ["stops", "slow", "pass"] in rows
+    assert ["stops", "stubborn", "fail"] in rows
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -463,16 +797,38 @@ def test_a_slow_tool_has_to_be_named_where_none_offers_itself() -> None:
     assert "--tool NAME" in refused.stderr
 
 
-def test_targets() -> None:
-    tcp = parse_probe_target("tcp://127.0.0.1:8000")
-    assert tcp == SocketTarget(SocketAddress("127.0.0.1", 8000))
-    assert (str(tcp), str(parse_probe_target("unix:/run/x"))) == (
-        "tcp://127.0.0.1:8000",
-        "unix:/run/x",
-    )
-    for wrong in ("tcp://127.0.0.1", "tcp://h:99999", "unix:"):
-        with pytest.raises(CommandError):
-            parse_probe_target(wrong)
+@pytest.mark.parametrize(
+    ("word", "target"),
+    [
+        ("tcp://127.0.0.1:8000", SocketTarget("127.0.0.1", 8000)),
+        ("tcp://[::1]:8000", SocketTarget("::1", 8000)),
+        ("tls://localhost:8000", SocketTarget("localhost", 8000, secured=True)),
+        ("unix:/run/x", SocketTarget("/run/x")),
+    ],
+)
+def test_targets(word: str, target: SocketTarget) -> None:
+    assert parse_probe_target(word) == target
+    assert str(target) == word
+
+
+@pytest.mark.parametrize("wrong", ["tcp://127.0.0.1", "tls://h", "tcp://h:99999", "unix:"])
+def test_targets_that_are_none(wrong: str) -> None:
+    with pytest.raises(CommandError):
+        parse_probe_target(wrong)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--cafile", BOOKSHOP, "tcp://h:1"], "--cafile is for TLS"),
+        (["-H", "A: b", "tls://h:1"], "--header is for HTTP and WebSockets"),
+        (["--cafile", BOOKSHOP, "tls://h:1"], "holds no certificate"),
+    ],
+)
+def test_options_of_other_targets(words: list[str], said: str) -> None:
+    refused = run("probe", *words)
+    assert refused.returncode == 2
+    assert said in refused.stderr
 
 
 async def test_ctrl_c_leaves_no_server_behind(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def _split(
     cafile: str | None,
     parse: Callable[[str], Target | T],
 ) -> tuple[Target | T, tuple[str, ...]]:
-    from .targets import Address, Launch
+    from .targets import Address, Launch, SocketTarget
 
     target: Target | T
     command = ctx.meta.get(_COMMAND)
@@ -167,6 +167,12 @@ def _split(
         target, words = parse(words[0]), words[1:]
     if isinstance(target, Address):
         return attrs.evolve(target, headers=headers, cafile=cafile), words
+    if isinstance(target, SocketTarget):
+        if headers:
+            raise click.UsageError("--header is for HTTP and WebSockets.", ctx)
+        if cafile and not target.secured:
+            raise click.UsageError("--cafile is for TLS: https://, wss:// or tls://.", ctx)
+        return attrs.evolve(target, cafile=cafile), words
     for option, value in (("--header", headers), ("--cafile", cafile)):
         if value:
             raise click.UsageError(f"{option} is for addresses; this server is launched.", ctx)
@@ -549,7 +555,7 @@ def probe(
     Starts slow tools, cancels them in each way that the transport and the revision have, and says
     what came of it: whether the work stopped or ran on, whether anything was answered, whether
     malformed and unknown cancels do harm, and whether the server recovers. TARGET may also be
-    tcp://host:port or unix:/path.
+    tcp://host:port, tls://host:port or unix:/path.
 
     Only tools that are named with --tool are called, or without it one that is annotated as
     read-only and takes how long it is to run. Whether work has stopped can be told with a --witness

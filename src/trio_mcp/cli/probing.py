@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import click
@@ -34,29 +34,26 @@ from .interrupts import Interrupts
 from .listing import all_of
 from .printable import few, one_line
 from .show import print_json
-from .targets import Address, Launch, Target, connected, parse_target
+from .targets import (
+    Address,
+    Launch,
+    SocketTarget,
+    Target,
+    connected,
+    parse_target,
+    tls_hint,
+)
 
-__all__ = ["ProbeRequest", "SocketTarget", "parse_probe_target", "probe_server"]
+__all__ = ["ProbeRequest", "parse_probe_target", "probe_server"]
 
 _SOCKET: Final = re.compile(
-    r"tcp://(?:\[([0-9a-fA-F:.]+)\]|([^\s/:@\[\]]+)):([0-9]{1,5})/?|unix:(.+)"
+    r"(?:tcp|(tls))://(?:\[([0-9a-f:.]+)\]|([^\s/:@\[\]]+)):([0-9]{1,5})/?|unix:(.+)",
+    re.IGNORECASE,
 )
 _STYLES: Final = {"pass": "green", "fail": "bold red", "unknown": "yellow", "n/a": "dim"}
 
 Named: TypeAlias = tuple[str, dict[str, Any]]
 """A tool and its arguments, as the user gives them."""
-
-
-@attrs.frozen
-class SocketTarget:
-    """A server behind a socket that speaks lines of JSON."""
-
-    address: SocketAddress
-    leave: ClassVar = "the connection to close"
-
-    def __str__(self) -> str:
-        at = self.address
-        return f"unix:{at.host}" if at.port is None else f"tcp://{at.host}:{at.port}"
 
 
 @attrs.frozen(kw_only=True)
@@ -78,18 +75,20 @@ class ProbeRequest:
 
 
 def parse_probe_target(word: str) -> Target | SocketTarget:
-    """As for the other commands, and ``tcp://host:port`` and ``unix:/path``.
+    """As for the other commands, and ``tcp://host:port``, ``tls://host:port`` and ``unix:/path``.
 
     Raises :class:`CommandError` for what is none of them.
     """
-    if not word.lower().startswith(("tcp:", "unix:")):
+    if not word.lower().startswith(("tcp:", "tls:", "unix:")):
         return parse_target(word)
     found = _SOCKET.fullmatch(word)
-    if found is None or (found[3] is not None and int(found[3]) > 65535):
-        raise CommandError(f"{word}: it looks like tcp://host:port, or unix:/path", USAGE)
-    if found[4] is not None:
-        return SocketTarget(SocketAddress(found[4], None))
-    return SocketTarget(SocketAddress(found[1] or found[2], int(found[3])))
+    if found is None or (found[4] is not None and int(found[4]) > 65535):
+        raise CommandError(
+            f"{word}: it looks like tcp://host:port, tls://host:port or unix:/path", USAGE
+        )
+    if found[5] is not None:
+        return SocketTarget(found[5])
+    return SocketTarget(found[2] or found[3], int(found[4]), secured=found[1] is not None)
 
 
 async def probe_server(
@@ -160,24 +159,29 @@ async def _client(
         return
     interrupts.doing(f"connecting to {target}", target.leave)
     try:
-        stream = await target.address.connect(Pace().open)
+        stream = await _address(target).connect(Pace().open)
         async with connect(stream) as client:
             interrupts.doing(doing, target.leave)
             yield client
     except OSError as error:
-        raise CommandError(f"cannot connect to {target}: {error}") from None
+        why = f"{error}{tls_hint(target, str(error))}"
+        raise CommandError(f"cannot connect to {target}: {why}") from None
     except TrioMcpError as error:
         raise CommandError(f"cannot use {target}: {error}") from None
 
 
 def _subject(target: Target | SocketTarget) -> Subject:
     if isinstance(target, SocketTarget):
-        return target.address
+        return _address(target)
     if isinstance(target, Launch):
         return Command(target.command)
     assert isinstance(target, Address)
     kind = WebSocketAddress if target.url.lower().startswith("ws") else HttpAddress
     return kind(target.url, target.headers, target.ssl_context())
+
+
+def _address(target: SocketTarget) -> SocketAddress:
+    return SocketAddress(target.host, target.port, target.ssl_context())
 
 
 # Its tools ---------------------------------------------------------------------------------------

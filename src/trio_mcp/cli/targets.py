@@ -32,7 +32,15 @@ from .interrupts import Interrupts
 from .loading import ServerFile
 from .printable import printable
 
-__all__ = ["Address", "Launch", "Target", "connected", "parse_target"]
+__all__ = [
+    "Address",
+    "Launch",
+    "SocketTarget",
+    "Target",
+    "connected",
+    "parse_target",
+    "tls_hint",
+]
 
 _HELD: Final = 100
 """Log messages that are held back."""
@@ -98,17 +106,45 @@ class Address:
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """``None`` for the system's authorities."""
-        if self.cafile is None:
+        return None if self.cafile is None else _trusting(self.cafile)
+
+
+@attrs.frozen
+class SocketTarget:
+    """A server behind a socket that speaks lines of JSON; behind a Unix socket, at the path
+    ``host``, if ``port`` is ``None``.
+
+    :param secured: with TLS.
+    :param cafile: the authorities to trust then, instead of the system's.
+    """
+
+    host: str
+    port: int | None = None
+    secured: bool = False
+    cafile: str | None = None
+    leave: ClassVar = "the connection to close"
+
+    def __str__(self) -> str:
+        if self.port is None:
+            return f"unix:{self.host}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'tls' if self.secured else 'tcp'}://{host}:{self.port}"
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """``None`` for no TLS."""
+        if not self.secured:
             return None
-        try:
-            return ssl.create_default_context(cafile=self.cafile)
-        except ssl.SSLError:
-            raise CommandError(
-                f"{self.cafile!r} holds no certificate, in PEM form", USAGE
-            ) from None
-        except OSError as error:
-            why = error.strerror or error
-            raise CommandError(f"cannot read {self.cafile!r}: {why}", USAGE) from None
+        return ssl.create_default_context() if self.cafile is None else _trusting(self.cafile)
+
+
+def _trusting(cafile: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=cafile)
+    except ssl.SSLError:
+        raise CommandError(f"{cafile!r} holds no certificate, in PEM form", USAGE) from None
+    except OSError as error:
+        why = error.strerror or error
+        raise CommandError(f"cannot read {cafile!r}: {why}", USAGE) from None
 
 
 Target: TypeAlias = Launch | Address
@@ -176,7 +212,7 @@ async def connected(
     except ConnectionLost as error:
         if isinstance(target, Address) and not there:
             how = "use" if error.sent else "connect to"
-            why = _PAGE.sub("", _PREFIX.sub("", error.message)) + _tls_hint(target, error.message)
+            why = _PAGE.sub("", _PREFIX.sub("", error.message)) + tls_hint(target, error.message)
             raise CommandError(f"cannot {how} {target}: {why}") from None
         raise _lost(error) if there else _unheard(target, error, log) from None
     except ServerError as error:
@@ -223,12 +259,14 @@ def _meant(command: Sequence[str]) -> str:
     return f"; did you mean http://{command[0]}?"
 
 
-def _tls_hint(address: Address, why: str) -> str:
+def tls_hint(address: Address | SocketTarget, why: str) -> str:
     """What may help, where TLS has failed."""
     if "CERTIFICATE_VERIFY_FAILED" in why:
         return "; --cafile FILE trusts the authorities in FILE"
     if "WRONG_VERSION_NUMBER" not in why:  # that is one who does not know of TLS
         return ""
+    if isinstance(address, SocketTarget):
+        return f"; did you mean tcp://{str(address).removeprefix('tls://')}?"
     scheme, _, place = str(address).partition("s://")
     return f"; did you mean {scheme}://{place}?"
 

@@ -8,14 +8,15 @@ from typing import Any, Protocol
 import attrs
 import trio
 
-__all__ = ["Asked", "Conversation", "ConversationLost", "Key", "key_of"]
+__all__ = ["Answer", "Asked", "Conversation", "ConversationLost", "Key", "key_of"]
 
 Key = tuple[type, Any]
 
 
 def key_of(value: Any) -> Key:
-    """An id or a token, to be compared by type and value: ``1``, ``1.0`` and ``"1"`` are three."""
-    return type(value), value
+    """An id or a token, to be compared by type and value: ``1``, ``1.0`` and ``"1"`` are three. A
+    server may send a list or an object for one."""
+    return type(value), repr(value) if isinstance(value, list | dict) else value
 
 
 class ConversationLost(Exception):
@@ -89,6 +90,13 @@ class Asked:
             raise ConversationLost(f"HTTP {self.status} without an answer to the request")
         return None
 
+    def take(self, answer: Answer) -> str | None:
+        """Note an answer to it; what is wrong with that, if there was one before."""
+        second = f"a second answer to {self.id!r:.40}" if self.answers else None
+        self.answers.append(answer)
+        self.note()
+        return second
+
     def late(self) -> list[Answer]:
         """What was answered after the cancellation."""
         since = self.cancelled_at
@@ -107,6 +115,9 @@ class Conversation(Protocol):
     strays: list[str]
     """What came that is no answer to a request of ours, no progress, and nothing that a server may
     say of its own accord."""
+    unasked: list[str]
+    """Answers that nothing waited for: to a request that had been answered, and results under an
+    id that is none or another's. Work that ran on may come out so."""
     closes: bool
     """Whether closing a response is how a request is cancelled; else it is a notification."""
     pid: int | None

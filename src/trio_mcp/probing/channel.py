@@ -53,6 +53,7 @@ class Channel:
     ) -> None:
         self.lost: str | None = None
         self.strays: list[str] = []
+        self.unasked: list[str] = []
         self.process = process
         self.pid = process.pid if process is not None else None
         self._wire = wire
@@ -200,10 +201,12 @@ class Channel:
         else:
             asked = self._asked.get(key_of(message.get("id")))
             if asked is None:
-                self._stray(f"an answer to nothing: {encode(message)[:_QUOTED].decode()}")
-            else:
-                asked.answers.append(Answer(now, message))
-                asked.note()
+                said = f"an answer to nothing: {encode(message)[:_QUOTED].decode()}"
+                self._stray(said)
+                if "result" in message:
+                    self._note_unasked(said)
+            elif (second := asked.take(Answer(now, message))) is not None:
+                self._note_unasked(second)
 
     def _hear_of_progress(self, message: dict[str, Any], now: float) -> None:
         params = message.get("params")
@@ -217,6 +220,10 @@ class Channel:
     def _stray(self, said: str) -> None:
         if len(self.strays) < _STRAYS:
             self.strays.append(said)
+
+    def _note_unasked(self, said: str) -> None:
+        if len(self.unasked) < _STRAYS:
+            self.unasked.append(said)
 
     def _lose(self, why: str) -> None:
         if self.lost is not None:

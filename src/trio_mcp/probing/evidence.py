@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -23,7 +24,7 @@ import trio
 from .asked import Asked
 from .pace import Pace
 from .report import Finding
-from .usage import usage_of
+from .usage import Usage, usage_of
 
 __all__ = ["Begun", "Count", "Evidence", "Mark", "alive_in"]
 
@@ -31,10 +32,15 @@ Count: TypeAlias = Callable[[], Awaitable[int | None]]
 """Asks the witness; ``None`` if it does not answer with a number."""
 
 _BUSY: Final = 0.25
-"""CPU seconds in a second from which on a process is busy: others may want the same cores."""
+"""CPU seconds in a second, used or waited for, from which on a process is busy."""
+_QUIET: Final = 0.05
+"""The same, up to which it is not."""
 _STILL: Final = 0.5
 _IDLE: Final = 0.2
-"""Of what it used before: from the one on it is still busy, below the other it is not."""
+"""Of what it used before: from the one on it is still busy, below the other it is not. What would
+make it busy by itself makes it so, too: it need not get the same share again."""
+_LOOKS: Final = 3
+"""At its CPU time, after the cancellation, as long as it is in between."""
 
 
 def alive_in(result: Any) -> int | None:
@@ -60,7 +66,7 @@ class Mark:
     at: float
     alive: int | None
     stamp: tuple[int, int] | None
-    cpu: float | None
+    usage: Usage | None
 
 
 @attrs.define
@@ -69,7 +75,7 @@ class Begun:
 
     seen: str | None
     at: float
-    cpu: float | None
+    usage: Usage | None
 
 
 class Evidence:
@@ -89,7 +95,7 @@ class Evidence:
     async def mark(self) -> Mark:
         """How things stand."""
         alive = await self._count() if self._witness is not None else None
-        return Mark(trio.current_time(), alive, self._stamp(), self._cpu())
+        return Mark(trio.current_time(), alive, self._stamp(), self._usage())
 
     async def begun(self, mark: Mark, asked: Sequence[Asked]) -> Begun:
         """Wait until the work of all requests is seen to have begun, or ``Pace.settle`` where there
@@ -105,7 +111,18 @@ class Evidence:
             alive = await self._count()  # perhaps of some: a server may run only so many at once
             if alive is not None and alive > mark.alive:
                 seen = f"{alive - mark.alive} of {len(asked)} alive"
-        return Begun(seen, trio.current_time(), self._cpu())
+        if seen is None and self._witness is None and self._effect is None:
+            await self._look_at_cpu(mark, asked)
+        return Begun(seen, trio.current_time(), self._usage())
+
+    async def _look_at_cpu(self, mark: Mark, asked: Sequence[Asked]) -> None:
+        """Until it is clear whether the process is busy, at most ``Pace.busy`` longer."""
+        with trio.move_on_after(self._pace.busy):
+            while not any(it.answers or it.lost for it in asked):
+                share = self._share(mark, Begun(None, trio.current_time(), self._usage()))
+                if not _QUIET < share <= _BUSY:
+                    return
+                await trio.sleep(self._pace.poll)
 
     async def _seen_begun(self, mark: Mark, asked: Sequence[Asked]) -> str | None:
         if self._witness is not None and mark.alive is not None:
@@ -154,7 +171,7 @@ class Evidence:
         if self._effect is not None:
             return await self._by_effect(begun, asked, since)
         if (before := self._share(mark, begun)) > _BUSY:
-            return await self._by_cpu(before)
+            return await self._by_cpu(before, asked)
         return await self._by_silence(asked, since)
 
     async def _by_silence(self, asked: Sequence[Asked], since: float) -> Finding:
@@ -203,26 +220,37 @@ class Evidence:
             return Finding(True, "effect", "the file did not change until after its time")
         return Finding(None, "none", "the file never changed, before or after")
 
-    async def _by_cpu(self, before: float) -> Finding:
-        at, cpu = trio.current_time(), self._cpu()
-        await trio.sleep(max(self._pace.grace, 0.5))
-        now = self._cpu()
-        if cpu is None or now is None:
+    async def _by_cpu(self, before: float, asked: Sequence[Asked]) -> Finding:
+        """Look again while it is not clear, and none of the work would have ended by itself."""
+        ends = min((it.sent_at + it.seconds for it in asked if it.seconds is not None), default=inf)
+        finding = Finding(None, "none", "its time was over before its CPU could be looked at")
+        for _ in range(_LOOKS):
+            window = max(self._pace.grace, 0.5)
+            if finding.stopped is not None or trio.current_time() + window > ends:
+                break
+            finding = await self._one_look(before, window)
+        return finding
+
+    async def _one_look(self, before: float, window: float) -> Finding:
+        at, before_it = trio.current_time(), self._usage()
+        await trio.sleep(window)
+        now = self._usage()
+        if before_it is None or now is None:
             return Finding(None, "none", "the process is gone")
-        share = (now - cpu) / (trio.current_time() - at)
-        seen = f"its process used {before:.0%} of a core, then {share:.0%}"
-        if share >= before * _STILL:
+        share = now.share(before_it, trio.current_time() - at)
+        seen = f"its process wanted {before:.0%} of a core, then {share:.0%}"
+        if share >= min(before * _STILL, _BUSY):
             return Finding(False, "cpu", seen)
         if share < before * _IDLE:
             return Finding(True, "cpu", seen)
         return Finding(None, "none", seen)
 
     def _share(self, mark: Mark, begun: Begun) -> float:
-        """Of a core, that the process used from the beginning to the cancellation."""
+        """Of a core, that the process wanted from the beginning to the cancellation."""
         took = begun.at - mark.at
-        if mark.cpu is None or begun.cpu is None or took < self._pace.settle / 2:
+        if mark.usage is None or begun.usage is None or took < self._pace.settle / 2:
             return 0.0
-        return (begun.cpu - mark.cpu) / took
+        return begun.usage.share(mark.usage, took)
 
     def _against(self, asked: Sequence[Asked], since: float) -> Finding | None:
         """What says that work ran on, whatever else is said."""
@@ -244,6 +272,5 @@ class Evidence:
             return None
         return (found.st_mtime_ns, found.st_size) if found is not None else None
 
-    def _cpu(self) -> float | None:
-        usage = usage_of(self.pid) if self.pid is not None else None
-        return usage.cpu if usage is not None else None
+    def _usage(self) -> Usage | None:
+        return usage_of(self.pid) if self.pid is not None else None

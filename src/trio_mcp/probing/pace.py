@@ -19,6 +19,9 @@ class Pace:
     must stay as it is to be taken for so."""
     begin: float = 5.0
     """How long a tool may take until it is seen to have begun."""
+    busy: float = 1.0
+    """How much longer the CPU time of a process is looked at before its work is cancelled, if that
+    is all there is to see and it is neither busy nor idle: others want the same cores."""
     answer: float = 5.0
     """How long a quick request may take: a list of tools, the witness."""
     open: float = 10.0

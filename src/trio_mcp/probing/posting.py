@@ -66,6 +66,7 @@ class Posts:
     ) -> None:
         self.lost: str | None = None
         self.strays: list[str] = []
+        self.unasked: list[str] = []
         self.closes = not speech.in_session
         self._url = url_of(address)
         self._headers = checked_headers(headers or {})
@@ -235,14 +236,21 @@ class Posts:
             if "error" in message and message.get("id") is None:
                 asked.answers.append(Answer(now, message))
             else:
-                self._stray(f"an answer to another: {encode(message)[:_QUOTED].decode()}")
-        else:
-            asked.answers.append(Answer(now, message))
+                said = f"an answer to another: {encode(message)[:_QUOTED].decode()}"
+                self._stray(said)
+                if "result" in message:
+                    self._note_unasked(said)
+        elif (second := asked.take(Answer(now, message))) is not None:
+            self._note_unasked(second)
         asked.note()
 
     def _stray(self, said: str) -> None:
         if len(self.strays) < _STRAYS:
             self.strays.append(said)
+
+    def _note_unasked(self, said: str) -> None:
+        if len(self.unasked) < _STRAYS:
+            self.unasked.append(said)
 
 
 class _Post:

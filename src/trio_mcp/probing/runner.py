@@ -112,7 +112,7 @@ class Runner:
         self.evidence.pid = pid
         self.cancelled: list[Asked] = []
         """What was cancelled by a notification, and has to stay unanswered."""
-        self.strays: list[str] = []
+        self._unasked: list[str] = []
         self._tools = tools
         self._witness = witness
         self._nursery = nursery
@@ -162,20 +162,22 @@ class Runner:
         """Another one with the same server, where there can be one."""
         if not self.subject.shared:
             return await self.main()
-        if self._aside is None or self._aside.lost is not None:
+        if self._aside is not None and self._aside.lost is not None:
+            self._unasked += self._aside.unasked
+            self._aside = None
+        if self._aside is None:
             self._aside = await self.open()
         return self._aside
 
-    def forget_main(self) -> None:
-        """It has been ended by who asked for it."""
-        if self._main is not None:
-            self.strays += self._main.strays
-        self._main = None
+    def unasked(self) -> list[str]:
+        """Answers that nothing waited for, of all conversations so far."""
+        live = [it for it in (self._main, self._aside) if it is not None]
+        return self._unasked + [said for it in live for said in it.unasked]
 
     async def leave(self) -> None:
         """Hang up the one that checks share."""
         if self._main is not None:
-            self.strays += self._main.strays
+            self._unasked += self._main.unasked
             await self._main.aclose()
         self._main = None
 

@@ -42,23 +42,40 @@ class Command:
 
 @attrs.frozen
 class SocketAddress:
-    """A server behind TCP, or behind a Unix socket if ``port`` is ``None``."""
+    """A server behind TCP, with TLS if there is an ``ssl_context``; or behind a Unix socket if
+    ``port`` is ``None``."""
 
     host: str
     port: int | None
+    ssl_context: ssl.SSLContext | None = None
     shared: ClassVar[bool] = True
 
     @property
     def transport(self) -> str:
-        return "unix" if self.port is None else "tcp"
+        if self.port is None:
+            return "unix"
+        return "tcp" if self.ssl_context is None else "tls"
 
-    async def connect(self, seconds: float) -> trio.SocketStream:
+    async def connect(self, seconds: float) -> trio.abc.Stream:
         """Raises ``OSError``, also if it takes longer than ``seconds``."""
         with trio.move_on_after(seconds):
             if self.port is None:
                 return await trio.open_unix_socket(self.host)
-            return await trio.open_tcp_stream(self.host, self.port)
+            tcp = await trio.open_tcp_stream(self.host, self.port)
+            return tcp if self.ssl_context is None else await self._secured(tcp, self.ssl_context)
         raise TimeoutError(f"no connection within {seconds:g} s")
+
+    async def _secured(self, tcp: trio.SocketStream, context: ssl.SSLContext) -> trio.abc.Stream:
+        stream = trio.SSLStream(tcp, context, server_hostname=self.host)
+        try:
+            await stream.do_handshake()
+        except trio.BrokenResourceError as error:
+            await trio.aclose_forcefully(tcp)
+            raise ConnectionError(f"no TLS: {error.__cause__ or error}") from None
+        except BaseException:
+            await trio.aclose_forcefully(tcp)
+            raise
+        return stream
 
     async def open(
         self, speech: Stateless | InSession, pace: Pace, tools: Sequence[Mapping[str, Any]]

@@ -18,13 +18,21 @@ _GROUP, _UTIME, _STIME, _THREADS, _RSS = 2, 11, 12, 17, 21
 
 @attrs.frozen
 class Usage:
-    """Of a process and its process group. ``cpu`` is in seconds, ``rss`` in bytes."""
+    """Of a process and its process group. ``rss`` is in bytes, ``cpu`` in seconds; so is
+    ``waited``, how long its threads were ready to run and others had the cores, 0 where that is not
+    told. That of a thread that has ended is lost."""
 
     descriptors: int
     threads: int
     rss: int
     cpu: float
+    waited: float
     processes: int
+
+    def share(self, before: Usage, seconds: float) -> float:
+        """Of a core, that it has wanted since then: used or waited for."""
+        used = self.cpu - before.cpu
+        return max(used, used + self.waited - before.waited) / seconds
 
 
 def usage_of(pid: int) -> Usage | None:
@@ -38,17 +46,14 @@ def usage_of(pid: int) -> Usage | None:
         sum(one.threads for one in found),
         sum(one.rss for one in found),
         sum(one.cpu for one in found),
+        sum(one.waited for one in found),
         len(found),
     )
 
 
 def _members(pid: int) -> Iterator[int]:
     """The process, and those in the group that it leads."""
-    try:
-        entries = os.listdir(_PROC)
-    except OSError:
-        return
-    for entry in entries:
+    for entry in _entries(_PROC):
         if entry.isdigit():
             fields = _stat(int(entry))
             if int(entry) == pid or (fields and int(fields[_GROUP]) == pid):
@@ -73,5 +78,29 @@ def _one(pid: int) -> Usage | None:
     ticks = int(fields[_UTIME]) + int(fields[_STIME])
     rss = int(fields[_RSS]) * os.sysconf("SC_PAGE_SIZE")
     return Usage(
-        descriptors, int(fields[_THREADS]), rss, ticks / os.sysconf("SC_CLK_TCK"), processes=1
+        descriptors,
+        int(fields[_THREADS]),
+        rss,
+        ticks / os.sysconf("SC_CLK_TCK"),
+        _waited(pid),
+        processes=1,
     )
+
+
+def _waited(pid: int) -> float:
+    """Seconds that its threads have spent in the queues of the scheduler."""
+    waited = 0
+    for thread in _entries(_PROC / str(pid) / "task"):
+        try:
+            told = (_PROC / str(pid) / "task" / thread / "schedstat").read_text().split()
+            waited += int(told[1])
+        except (OSError, IndexError, ValueError):
+            pass  # it has ended, or the kernel does not tell
+    return waited / 1e9
+
+
+def _entries(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

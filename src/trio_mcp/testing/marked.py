@@ -13,6 +13,7 @@ from typing import Any
 import trio
 
 from ..runtime.groups import leaf_of
+from .options import check_names, check_values
 from .report import SweepError
 from .sweep import cancel_sweep
 
@@ -34,7 +35,7 @@ def sweep_test(
     try:
         for name, value in fixtures.items():
             _refuse_fixture(name, value)
-        bound = {name: _bind(name, value, fixtures) for name, value in options.items()}
+        bound = _checked(options, fixtures)
         report = cancel_sweep(body, **bound)
     except SweepError as error:
         return str(error)
@@ -51,6 +52,18 @@ def _refuse_fixture(name: str, value: Any) -> None:
         )
     if isinstance(value, trio.abc.Clock):
         raise SweepError(f"the fixture {name!r} is a clock: a sweep has one of its own in each run")
+
+
+def _checked(options: Mapping[str, Any], fixtures: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a mark. Raises :class:`SweepError` for those that make no sense: a test could
+    raise the ``TypeError`` of a sweep, too."""
+    try:
+        check_names(options)
+        bound = {name: _bind(name, value, fixtures) for name, value in options.items()}
+        check_values(bound)
+    except TypeError as error:
+        raise SweepError(f"@pytest.mark.cancel_sweep: {error}") from None
+    return bound
 
 
 def _bind(option: str, value: Any, fixtures: Mapping[str, Any]) -> Any:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import linecache
 import os
 import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 import attrs
 import outcome
 import trio
 
-__all__ = ["Place", "place_of", "works_elsewhere"]
+from ..handlers.functions import HandlerFunction
+
+__all__ = ["Place", "entry_of", "place_of", "place_of_code", "works_elsewhere"]
 
 
 @attrs.frozen
@@ -60,9 +64,36 @@ def place_of(task: trio.lowlevel.Task) -> Place | None:
     return None
 
 
-def works_elsewhere(task: trio.lowlevel.Task) -> bool:
-    """Whether a task waits for a thread or a process."""
-    return any(_is_offload(frame) for frame, _ in task.iter_await_frames())
+def entry_of(task: trio.lowlevel.Task) -> Place | None:
+    """Where a task is in the function that it began with, whoever wrote that."""
+    for frame, line in task.iter_await_frames():
+        return _place(frame.f_code, line)
+    return None
+
+
+def works_elsewhere(task: trio.lowlevel.Task) -> str | None:
+    """Which thread or process a task waits for, in words; ``None`` if it does not."""
+    frames = [frame for frame, _ in task.iter_await_frames()]
+    if not any(map(_is_offload, frames)):
+        return None
+    place = place_of(task)
+    if place is not None:
+        return f"works in a thread or a process: {place}: {place.source}"
+    for frame in frames:
+        if frame.f_code is HandlerFunction.run.__code__:
+            return f"is a plain def, which runs in a thread: {_written(frame.f_locals['self'])}"
+    return "works in a thread or a process of the runtime's own"
+
+
+def _written(handler: HandlerFunction) -> str:
+    """Where a handler's function is written."""
+    function: Any = handler.function
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    call = function if hasattr(function, "__code__") else type(function).__call__
+    code = getattr(call, "__code__", None)
+    return repr(function) if code is None else str(place_of_code(code))
 
 
 def place_of_code(code: CodeType, line: int | None = None) -> Place:

@@ -17,6 +17,7 @@ from ..server import Server
 from ..transports.framing import Frame
 from ..transports.serving import ServerConnection
 from .logs import Failures
+from .refusals import refusal
 from .stepping import Stepper
 from .subjects import Finding, Outcome, closes, late_finding, until
 
@@ -34,6 +35,13 @@ class Request:
     name: str
     method: str
     params: Mapping[str, Any]
+
+    def check(self) -> None:
+        """Raises ``TypeError`` for arguments that are no JSON."""
+        try:
+            msgspec.json.encode(self.params)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TypeError(f"the arguments for {self.name} are no JSON: {error}") from None
 
     def encode(self, version: str) -> bytes:
         meta = {
@@ -174,6 +182,11 @@ class RequestSubject:
         if record is None or record.state is State.CANCELLED:
             return None
         return "error" if record.error is not None or record.is_error else "result"
+
+    def refusal(self) -> str:
+        """Why it came to nothing, though nobody cancelled it."""
+        request, failure = self._request, self._failures.describe()
+        return refusal(self._server, request.method, request.params, self.answer, failure)
 
     def findings(self, stepper: Stepper, usual: Outcome | None) -> Iterator[Finding]:
         for message in self._spoken:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import attrs
@@ -16,28 +16,14 @@ from ..server import Server
 from .checks import Check, failed
 from .functions import FunctionSubject
 from .leaks import Leaks
+from .options import Settings, check_callable
 from .report import Kind, Problem, SweepError
 from .requests import Request, RequestSubject
 from .scheduling import seeded_scheduler
 from .stepping import GivenUp, Plan, Stepper
 from .subjects import Outcome, Subject
 
-__all__ = ["Run", "Runs", "Settings"]
-
-
-@attrs.frozen
-class Settings:
-    """The options of a sweep; see :func:`cancel_sweep`."""
-
-    check: Check | None
-    reset: Callable[[], object] | None
-    bound: float | None
-    twice: bool
-    allow_late: bool
-    ignore: frozenset[Kind]
-    max_checkpoints: int
-    longest: float
-    seed: int
+__all__ = ["Run", "Runs"]
 
 
 @attrs.define(eq=False)
@@ -111,8 +97,9 @@ class Runs:
             )
         if stepper.elsewhere is not None:
             raise SweepError(
-                f"{subject.name} works in a thread or a process, which no sweep can step through, "
-                f"and no mock clock waits for: {stepper.elsewhere}"
+                f"{subject.name} {stepper.elsewhere}. No sweep can step through that, and no mock "
+                "clock waits for it: split off what blocks, and give the sweep something in its "
+                "place that stays in the loop"
             )
         return run
 
@@ -120,11 +107,9 @@ class Runs:
         if self._request is None:
             return self._make_function()
         settings, made = self._settings, self._target
-        check = settings.check
         if not isinstance(made, Server) and callable(made):
             made = made()
-        if isinstance(made, tuple):
-            made, check = made
+        made, check = _divided(made, settings.check)
         if not isinstance(made, Server):
             raise TypeError(
                 f"a sweep of a request takes a Server or what makes one, not {made!r:.80}"
@@ -139,13 +124,21 @@ class Runs:
         if not callable(start):
             raise TypeError(f"a sweep takes a Server or an async function, not {start!r:.80}")
         if not inspect.iscoroutinefunction(start):
-            start = start()
-            if isinstance(start, tuple):
-                start, check = start
+            start, check = _divided(start(), check)
         if inspect.isawaitable(start):
             start = functools.partial(_same, start)
         bound = settings.bound if settings.bound is not None else Limits().longest_cleanup
         return FunctionSubject(name, start, settings.longest), check, bound
+
+
+def _divided(made: Any, check: Check | None) -> tuple[Any, Check | None]:
+    """What was made, and its check: one that is made with it goes before the option."""
+    if not isinstance(made, tuple):
+        return made, check
+    if len(made) != 2:
+        raise TypeError(f"what makes a target returns it, or it and its check: {made!r:.80}")
+    check_callable("the check that was made with it", made[1])
+    return made
 
 
 def _same(awaitable: Awaitable[object]) -> Awaitable[object]:

@@ -14,7 +14,7 @@ import attrs
 import outcome
 import trio
 
-from .places import Place, place_of, works_elsewhere
+from .places import Place, entry_of, place_of, works_elsewhere
 
 __all__ = ["GivenUp", "Plan", "Stepper", "Struck"]
 
@@ -73,7 +73,7 @@ class Stepper(trio.abc.Instrument):
         self.delivered = False  # to the task that the handler began in
         self.unbounded: tuple[Place | None, str] | None = None
         self.too_many = False
-        self.elsewhere: Place | None = None
+        self.elsewhere: str | None = None
         self.given_up = False
         self.deadline = trio.CancelScope()
         self.failure: Exception | None = None
@@ -120,8 +120,8 @@ class Stepper(trio.abc.Instrument):
             self._call(self._after_step, task)
 
     def _after_step(self, task: trio.lowlevel.Task) -> None:
-        if self.elsewhere is None and works_elsewhere(task):
-            self.elsewhere = place_of(task) or Place("?", 0, "?")
+        if self.elsewhere is None:
+            self.elsewhere = works_elsewhere(task)
         self._count(task)
         if self.struck:
             self._look_at_bound(task)
@@ -143,7 +143,7 @@ class Stepper(trio.abc.Instrument):
             if plan.at is None and task is not None and not self.has_run:
                 self.has_run = place_of(task) is not None
             if self.checkpoints == plan.at:
-                self.place = place_of(task) if task is not None else None
+                self.place = self._place(task)
                 self._strike()
             elif self.checkpoints > self._limit:
                 self._have_too_many()
@@ -207,7 +207,28 @@ class Stepper(trio.abc.Instrument):
 
     def _note_unbounded(self, task: trio.lowlevel.Task | None, note: str) -> None:
         if self.unbounded is None:
-            self.unbounded = (place_of(task) if task is not None else None, note)
+            self.unbounded = (self._place(task), note)
+
+    def _place(self, task: trio.lowlevel.Task | None) -> Place | None:
+        """Where a checkpoint is. A task without source of its own (``trio.sleep``) is where those
+        wait that have it in a nursery; a handler that has returned, where its children are.
+        ``None`` if nothing of the handler has begun, or all of it has ended."""
+        if task is None:
+            return None
+        if task is self._root:
+            children = sorted(self.tasks - {task}, key=lambda child: child._counter)
+            return place_of(task) or next(filter(None, map(self._place_of_child, children)), None)
+        return self._place_of_child(task)
+
+    def _place_of_child(self, task: trio.lowlevel.Task) -> Place | None:
+        ancestor: trio.lowlevel.Task | None = task
+        while ancestor in self.tasks:
+            found = place_of(ancestor)
+            if found is not None:
+                return found
+            nursery = ancestor.parent_nursery
+            ancestor = nursery.parent_task if nursery is not None else None
+        return entry_of(task)
 
     # Giving up ------------------------------------------------------------------------------------
 

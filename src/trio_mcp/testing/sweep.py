@@ -8,9 +8,10 @@ from typing import Any, TypeAlias, overload
 from ..server import Server
 from .checks import Check
 from .functions import FunctionSubject
+from .options import Settings
 from .report import Kind, Problem, SweepError, SweepReport
 from .requests import Request, RequestSubject
-from .runs import Run, Runs, Settings
+from .runs import Run, Runs
 from .stepping import Plan
 from .subjects import Outcome
 
@@ -91,9 +92,9 @@ def cancel_sweep(
         plain one that returns one. What makes may return a pair: that, and the check for this run.
     :param tool: the name of a tool. ``resource=`` takes a URI and ``prompt=`` a name instead.
     :param arguments: of the tool or the prompt.
-    :param check: called, and awaited if it is async, when a run has ended: what must be true
-        however it ended. It fails if it returns something false other than ``None``, or raises
-        ``AssertionError``.
+    :param check: called without arguments, and awaited if it is async, when a run has ended: what
+        must be true however it ended. It fails if it returns something false other than ``None``,
+        or raises ``AssertionError``.
     :param reset: called before each run.
     :param bound: virtual seconds for the end after a cancellation, ``Limits.longest_cleanup`` of
         the server without.
@@ -102,7 +103,7 @@ def cancel_sweep(
         without a drain; of a function: cancel a scope around it.
     :param allow_late: list results that come when it is too late, and that the runtime drops, under
         ``SweepReport.late`` rather than among the problems. Those of a cancellation that came when
-        the handler had returned are no problem in any case.
+        the handler had returned, and its tasks had ended, are no problem in any case.
     :param ignore: kinds of problems that are none here.
     :param max_checkpoints: most checkpoints of a run.
     :param longest: virtual seconds after which a run that nobody cancels is taken to be endless;
@@ -113,10 +114,11 @@ def cancel_sweep(
     nobody cancels is raised here, unless a server makes an answer of it; one of ``isError`` is as
     good as any. Raises :class:`SweepError` for what cannot be swept: a handler that waits for
     threads or processes (a mock clock knows nothing of them), one with more than
-    ``max_checkpoints``, one whose check fails if nobody cancels it, a request that is refused.
+    ``max_checkpoints``, one whose check fails if nobody cancels it, a request that is refused; and
+    ``TypeError`` for options that make no sense.
     """
     settings = Settings(
-        check, reset, bound, twice, allow_late, frozenset(ignore), max_checkpoints, longest, seed
+        check, reset, bound, twice, allow_late, ignore, max_checkpoints, longest, seed
     )
     request = _request(tool, arguments, resource, prompt)
     if request is None and isinstance(target, Server):
@@ -131,18 +133,25 @@ def _request(
     prompt: str | None,
 ) -> Request | None:
     named = [one for one in (tool, resource, prompt) if one is not None]
+    for one in named:
+        if not isinstance(one, str):
+            raise TypeError(f"what to ask for is named by a text, not {one!r:.80}")
     if len(named) > 1:
         raise TypeError("a sweep is of one tool, of one resource or of one prompt")
     if resource is not None:
         if arguments is not None:
             raise TypeError("a resource has no arguments: its URI says it all")
         return Request(resource, "resources/read", {"uri": resource})
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise TypeError(f"arguments are a mapping, by their names, not {arguments!r:.80}")
     method = "tools/call" if tool is not None else "prompts/get"
     if not named:
         if arguments is not None:
             raise TypeError("arguments are for a tool or a prompt")
         return None
-    return Request(named[0], method, {"name": named[0], "arguments": dict(arguments or {})})
+    request = Request(named[0], method, {"name": named[0], "arguments": dict(arguments or {})})
+    request.check()
+    return request
 
 
 class _Sweep:
@@ -231,7 +240,7 @@ class _Sweep:
             raise subject.error
         idle = self._usual == "error" and not dry.stepper.has_run
         if isinstance(subject, RequestSubject) and idle:
-            raise SweepError(f"{subject.name} fails before it awaits: {subject.answer}")
+            raise SweepError(subject.refusal())
         if dry.check_failed is not None:
             raise SweepError(f"{subject.name} fails though nobody cancels it: {dry.check_failed}")
 

@@ -143,6 +143,10 @@ async def _silent(runner: Runner, _: Work) -> Outcome:
     if late:
         kinds = f"{errors} errors, {len(late) - errors} results"
         return Outcome("fail", f"{len(late)} answers to {len(asked)} cancelled requests: {kinds}")
+    unasked = runner.unasked()
+    if unasked:
+        first = f"at first {unasked[0]}"
+        return Outcome("fail", f"{len(unasked)} answers that nothing waited for, {first}")
     return Outcome("pass", f"no answer to any of {len(asked)} cancelled requests")
 
 
