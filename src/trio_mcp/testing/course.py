@@ -12,7 +12,20 @@ from typing import Final, Protocol, TypeAlias
 
 import attrs
 
-from .faults import Body, Chunk, Corrupt, Drop, Duplicate, Fault, Hold, Line, Span, Split
+from .faults import (
+    Body,
+    Break,
+    Chunk,
+    Corrupt,
+    Drop,
+    Duplicate,
+    Fault,
+    HalfClose,
+    Hold,
+    Line,
+    Span,
+    Split,
+)
 
 __all__ = ["Course", "Landmark", "LineMeter", "Meter"]
 
@@ -71,8 +84,6 @@ class _AtWork:
 class Course:
     """Bytes in with :meth:`feed`, steps out with :meth:`step`.
 
-    :param at_once: the holds that happen as soon as the bytes before them have passed; others wait
-        for a next byte, or for the end.
     :param happened: told of each fault that happens, and at which byte.
     """
 
@@ -80,14 +91,12 @@ class Course:
         self,
         faults: Sequence[Fault],
         meter: Meter,
-        at_once: tuple[type[Hold], ...],
         happened: Callable[[Fault, int], None],
     ) -> None:
         self._planned = [
             _Planned(fault, fault.at if isinstance(fault.at, int) else None) for fault in faults
         ]
         self._meter = meter
-        self._at_once = at_once
         self._happened = happened
         self._at_work: list[_AtWork] = []
         self._buffer = bytearray()
@@ -165,11 +174,10 @@ class Course:
             fault = planned.fault
             if planned.due is None or planned.due > self._passed:
                 continue
-            if isinstance(fault, Hold):
-                if not (self._buffer or self._ending or isinstance(fault, self._at_once)):
+            if not self._buffer:
+                early = isinstance(fault, (HalfClose, Break)) and fault.early
+                if not early and (not self._ending or isinstance(fault, Span)):
                     continue
-            elif not self._buffer:
-                continue
             self._planned.remove(planned)
             self._happened(fault, self._passed)
             if isinstance(fault, Hold):

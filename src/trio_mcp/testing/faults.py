@@ -1,7 +1,8 @@
 """Faults of a wire, and where on it they happen. Values, nothing more.
 
-A schedule is a sequence of them, for one direction of a wire. Each happens once, where it says.
-What has a length (``much``) has it in bytes as they were before any fault.
+A schedule is a sequence of them, for one direction of a wire. Each happens once, when the byte at
+its position is about to pass, or the end in its place. What has a length (``much``) has it in bytes
+as they were before any fault.
 """
 
 from __future__ import annotations
@@ -188,13 +189,18 @@ class Stall(_At):
 @attrs.frozen
 class HalfClose(_At):
     """The direction ends as if its sender had closed its side. The sender is not told: what it
-    sends afterwards is lost."""
+    sends afterwards is lost. ``early``: as soon as the bytes before it have passed."""
+
+    early: bool = False
 
 
 @attrs.frozen
 class Break(_At):
     """The connection breaks, in both directions, as by a reset: ``trio.BrokenResourceError``. Over
-    TCP the other end gets the reset; over other streams it sees an end."""
+    TCP the other end gets the reset; over other streams it sees an end. ``early``: as soon as the
+    bytes before it have passed."""
+
+    early: bool = False
 
 
 Span: TypeAlias = Drop | Duplicate | Corrupt | Split

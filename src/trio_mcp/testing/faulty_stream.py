@@ -8,7 +8,7 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import trio
@@ -22,13 +22,6 @@ from .recorded_stream import RecordedStream
 __all__ = ["Direction", "FaultsMissed", "FaultyStream", "Happened", "reset"]
 
 Direction: TypeAlias = Literal["sending", "receiving"]
-
-_AT_ONCE: Final[dict[Direction, tuple[type[Hold], ...]]] = {
-    "sending": (HalfClose, Break),
-    "receiving": (HalfClose, Break, Stall),
-}
-"""Who receives asks for more before there is any, and finds out. Who sends what comes before a
-stall has nothing to wait for; but the other side has to see an end at once."""
 
 
 class FaultsMissed(AssertionError):
@@ -100,7 +93,7 @@ class FaultyStream(HalfCloseableStream):
             now = trio.current_time()
             self.happened.append(Happened(fault, direction, byte, now, request))
 
-        return Course(faults, meter, _AT_ONCE[direction], note)
+        return Course(faults, meter, note)
 
     @property
     def pending(self) -> tuple[Fault, ...]:

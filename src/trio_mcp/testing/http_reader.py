@@ -70,7 +70,9 @@ class NoHttp:
 Part: TypeAlias = Head | Data | End | NoHttp
 
 _Kind: TypeAlias = Literal["requests", "responses", "whatever it is"]
-_Stage: TypeAlias = Literal["head", "sized", "until close", "size line", "chunk", "trailers", "off"]
+_Stage: TypeAlias = Literal[
+    "head", "sized", "until close", "size line", "chunk", "end of chunk", "trailers", "off"
+]
 
 
 class HttpReader:
@@ -109,19 +111,16 @@ class HttpReader:
             if self._stage == "head":
                 return self._head()
             if self._stage in ("sized", "until close", "chunk"):
-                part = self._data()
-                if part is not None or not self._buffer:
-                    return part
-            elif self._stage in ("size line", "trailers"):
-                line = self._line()
-                if not isinstance(line, bytes):
-                    return line
-                part = self._size(line) if self._stage == "size line" else self._trailer(line)
-                if part is not None:
-                    return part
-            else:
+                return self._data()
+            if self._stage == "off":
                 self._take(len(self._buffer))
                 return None
+            line = self._line()
+            if not isinstance(line, bytes):
+                return line
+            part = self._on_line(line)
+            if part is not None:
+                return part
 
     def _take(self, count: int) -> bytes:
         taken = bytes(self._buffer[:count])
@@ -181,21 +180,14 @@ class HttpReader:
     def _data(self) -> Part | None:
         if self._stage == "until close":
             return Data(self._take(len(self._buffer))) if self._buffer else None
-        if self._left > 0:
-            data = self._take(min(self._left, len(self._buffer)))
-            self._left -= len(data)
-            return Data(data) if data else None
-        if self._stage == "sized":
+        data = self._take(min(self._left, len(self._buffer)))
+        self._left -= len(data)
+        if self._left == 0 and self._stage == "chunk":
+            self._stage = "end of chunk"
+        elif self._left == 0 and not data:
             self._stage = "head"
             return End()
-        line = self._line()  # the one that ends a chunk
-        if not isinstance(line, bytes):
-            return line
-        if line:
-            return self._off("a chunk of another size")
-        self._stage = "size line"
-        self._begin_chunk()
-        return None
+        return Data(data) if data else None
 
     def _begin_chunk(self) -> None:
         self._chunk += 1
@@ -206,6 +198,20 @@ class HttpReader:
         if at == -1:
             return self._off("a line without end") if len(self._buffer) > HEAD_BYTES else None
         return self._take(at + 2)[:-2]
+
+    def _on_line(self, line: bytes) -> Part | None:
+        """Of the framing of chunks."""
+        if self._stage == "size line":
+            return self._size(line)
+        if self._stage == "end of chunk":
+            if line:
+                return self._off("a chunk of another size")
+            self._stage = "size line"
+            self._begin_chunk()
+        elif not line:  # behind the trailers
+            self._stage = "head"
+            return End()
+        return None
 
     def _size(self, line: bytes) -> Part | None:
         digits = line.partition(b";")[0].strip()
@@ -218,12 +224,6 @@ class HttpReader:
         self._left = size
         self._stage = "chunk" if size else "trailers"
         return None
-
-    def _trailer(self, line: bytes) -> Part | None:
-        if line:
-            return None
-        self._stage = "head"
-        return End()
 
 
 class HttpMeter:

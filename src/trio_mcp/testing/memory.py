@@ -15,6 +15,7 @@ import trio.testing
 from ..client.client import Client
 from ..client.connecting import connect
 from ..runtime.groups import leaf_of
+from ..runtime.lifecycle import State
 from ..runtime.scopes import Scope, ScopeKind
 from ..server import Server
 from ..transports.wire import StreamWire
@@ -83,7 +84,7 @@ async def memory_server(
             try:
                 async with connect(recorded, **options) as client:
                     yield InMemory(client, server, transcript, wire)
-                    left += [f"the client's call of {call.method}" for call in client.calls()]
+                    left += _running(client)
             except BaseException as raised:
                 failure = raised
             if not wire.closed:  # the client could not be made
@@ -102,6 +103,12 @@ async def memory_server(
 
 def _ends(wire: FaultyStream, far: FaultyStream) -> list[tuple[str, FaultyStream]]:
     return [("client", wire), ("server", far)]
+
+
+def _running(client: Client) -> list[str]:
+    """The calls that somebody still waits for; others may be on their way out."""
+    running = [call for call in client.calls() if call.state is not State.CANCELLING]
+    return [f"the client's call of {call.target or call.method}" for call in running]
 
 
 def _threads(server: Server) -> set[tuple[int | None, str]]:

@@ -1,0 +1,640 @@
+"""Faulty wires do what their schedules say, and nothing else; our clients and servers bear it.
+
+What callers get is what ``docs/outcomes.md`` promises them.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import attrs
+import httpx2
+import pytest
+import trio
+import trio.testing
+import trustme
+from hypothesis import given, settings
+from tests.peers.raw import until
+
+from trio_mcp import (
+    CallTimeout,
+    CancelSource,
+    Client,
+    ConnectionLost,
+    Context,
+    InvalidParams,
+    Limits,
+    Overloaded,
+    ProtocolViolation,
+    Record,
+    Restart,
+    Server,
+    State,
+    TrioMcpError,
+    connect,
+    safe_to_repeat,
+)
+from trio_mcp.testing import (
+    Answer,
+    Body,
+    Break,
+    Chunk,
+    Corrupt,
+    Delay,
+    Drop,
+    Duplicate,
+    Fault,
+    FaultsMissed,
+    FaultyStream,
+    HalfClose,
+    Line,
+    RecordedStream,
+    Split,
+    Stall,
+    StubRequest,
+    Transcript,
+    faulty_relay,
+    http_stub,
+    memory_server,
+)
+from trio_mcp.testing.strategies import faults, schedules
+
+PATIENCE = 5.0
+TIMEOUT = 0.3
+"""Seconds of real time within which what has to happen has, and of a timeout that is to pass."""
+
+
+def make_server(limits: Limits | None = None) -> Server:
+    server = Server("kitchen", version="1.0.0", limits=limits)
+
+    @server.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool
+    async def count(ctx: Context) -> str:
+        """Reports its progress, and so answers in a stream over HTTP."""
+        ctx.progress(1, 2)
+        await trio.sleep(0.01)
+        return "done"
+
+    @server.tool
+    async def wait() -> str:
+        await trio.sleep_forever()
+        return "never"
+
+    @server.tool
+    async def big(size: int) -> str:
+        return "x" * size
+
+    return server
+
+
+# The stream by itself -----------------------------------------------------------------------------
+
+Pair = tuple[trio.abc.HalfCloseableStream, trio.abc.HalfCloseableStream]
+
+
+async def tcp_pair() -> tuple[trio.SocketStream, trio.SocketStream]:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        ours = await trio.open_tcp_stream(*listener.socket.getsockname())
+        return ours, await listener.accept()
+
+
+async def faulty_pair(
+    pair: Callable[[], Awaitable[Any]], **schedule: Any
+) -> tuple[FaultyStream, FaultyStream]:
+    left, right = await pair()
+    return FaultyStream(left, **schedule), FaultyStream(right, **schedule)
+
+
+async def memory_pair() -> Any:
+    await trio.lowlevel.checkpoint()
+    return trio.testing.memory_stream_pair()
+
+
+async def lockstep_pair() -> Any:
+    await trio.lowlevel.checkpoint()
+    return trio.testing.lockstep_stream_pair()
+
+
+@pytest.mark.parametrize("pair", [memory_pair, tcp_pair])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {},
+        {"sending": [Split(3000)], "receiving": [Split(2000)]},
+        {"sending": [Delay(0.001, at=1)], "receiving": [Delay(0.001, at=1), Stall(0.001, at=2)]},
+    ],
+    ids=["no faults", "splits", "delays"],
+)
+async def test_it_is_a_stream_as_trio_wants_them(pair: Any, schedule: Any) -> None:
+    make = partial(faulty_pair, pair, **schedule)
+    clogged = partial(faulty_pair, lockstep_pair) if pair is memory_pair else None
+    await trio.testing.check_half_closeable_stream(make, clogged)
+
+
+async def test_a_recorded_stream_is_one_too() -> None:
+    async def make() -> tuple[RecordedStream, RecordedStream]:
+        left, right = await memory_pair()
+        transcript = Transcript()
+        return RecordedStream(left, transcript), RecordedStream(right, transcript, far=True)
+
+    await trio.testing.check_half_closeable_stream(make, None)
+
+
+async def received(schedule: dict[str, Any], data: bytes) -> tuple[list[bytes], FaultyStream]:
+    """The pieces in which it arrives, and the faulty side; ``b"!"`` for a break."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    sender: Any = FaultyStream(ours, sending=schedule.get("sending", ()))
+    receiver: Any = FaultyStream(theirs, receiving=schedule.get("receiving", ()))
+    pieces: list[bytes] = []
+    try:
+        await sender.send_all(data)
+        await sender.send_eof()
+    except trio.BrokenResourceError:
+        pieces.append(b"!")
+    try:
+        while piece := await receiver.receive_some():
+            pieces.append(bytes(piece))
+    except trio.BrokenResourceError:
+        pieces.append(b"!")
+    return pieces, sender if "sending" in schedule else receiver
+
+
+LINES = b"one\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize("direction", ["sending", "receiving"])
+@pytest.mark.parametrize(
+    ("schedule", "arrived"),
+    [
+        ([], LINES),
+        ([Drop()], b"two\nthree\n"),
+        ([Drop(at=Line(2))], b"one\nthree\n"),
+        ([Drop(2, at=Line(2, after=1))], b"one\nt\nthree\n"),
+        ([Drop("rest", at=5)], b"one\nt"),
+        ([Drop(at=Line(1)), Drop(at=Line(3))], b"two\n"),
+        ([Duplicate(at=Line(2))], b"one\ntwo\ntwo\nthree\n"),
+        ([Duplicate(2, at=1)], b"onene\ntwo\nthree\n"),
+        ([Duplicate(at=Line(3, after=2))], b"one\ntwo\nthree\nree\n"),
+        ([Duplicate(100, at=Line(3))], b"one\ntwo\nthree\nthree\n"),
+        ([Corrupt(b"XY", at=Line(2))], b"one\nXYo\nthree\n"),
+        ([Corrupt(b"long", "line", at=Line(2))], b"one\nlongthree\n"),
+        ([Corrupt(b"more", 0, at=Line(2))], b"one\nmoretwo\nthree\n"),
+        ([Corrupt(0x20, at=0)], b"One\ntwo\nthree\n"),
+        ([Corrupt(0x20, "line", at=Line(2))], b"one\nTWO*three\n"),
+        ([Corrupt(0x20, 1, at=0), Duplicate(at=0)], b"One\nOne\ntwo\nthree\n"),
+        ([Drop(at=0), Corrupt(b"X", at=1)], b"two\nthree\n"),
+        ([HalfClose(at=Line(2))], b"one\n"),
+        ([HalfClose(at=6)], b"one\ntw"),
+        ([HalfClose()], b""),
+        ([Drop(at=0), HalfClose(at=6)], b"tw"),
+        ([Split(2)], LINES),
+    ],
+    ids=lambda it: ascii(it)[:60],
+)
+async def test_what_arrives(direction: str, schedule: list[Fault], arrived: bytes) -> None:
+    pieces, faulty = await received({direction: schedule}, LINES)
+    assert b"".join(pieces) == arrived
+    assert faulty.pending == ()
+    assert sorted(map(repr, schedule)) == sorted(repr(one.fault) for one in faulty.happened)
+    assert {one.direction for one in faulty.happened} <= {direction}
+
+
+async def test_the_bytes_may_come_one_by_one() -> None:
+    schedule = [Corrupt(b"X", 2, at=Line(2, after=1)), Duplicate(at=Line(3))]
+    ours, theirs = trio.testing.memory_stream_pair()
+    faulty = FaultyStream(ours, sending=schedule)
+    for at in range(len(LINES)):
+        await faulty.send_all(LINES[at : at + 1])
+    await faulty.send_eof()
+    assert await theirs.receive_some() == b"one\ntX\nthree\nthree\n"
+
+
+async def test_pieces_are_as_small_as_was_said() -> None:
+    pieces, _ = await received({"receiving": [Split(4, 10, at=1)]}, LINES)
+    assert pieces == [b"o", b"ne\nt", b"wo\nt", b"hr", b"ee\n"]
+
+
+async def test_a_break_is_seen_on_both_sides() -> None:
+    pieces, faulty = await received({"receiving": [Break(at=Line(2))]}, LINES)
+    assert pieces == [b"one\n", b"!"]
+    for use in (faulty.receive_some, faulty.send_eof, partial(faulty.send_all, b"x")):
+        with pytest.raises(trio.BrokenResourceError):
+            await use()
+    pieces, _ = await received({"sending": [Break(at=Line(2))]}, LINES)
+    assert pieces == [b"!", b"one\n"]
+
+
+@pytest.mark.parametrize("fault", [HalfClose, Break])
+async def test_an_early_end_waits_for_no_next_byte(fault: type[HalfClose | Break]) -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    late = FaultyStream(ours, sending=[fault(at=4)])
+    await late.send_all(b"one\n")
+    assert await theirs.receive_some() == b"one\n"
+    assert late.pending == (fault(at=4),)
+
+    ours, theirs = trio.testing.memory_stream_pair()
+    early = FaultyStream(ours, sending=[fault(at=4, early=True)])
+    async with trio.open_nursery() as nursery:
+
+        async def send() -> None:
+            try:
+                await early.send_all(b"one\n")
+            except trio.BrokenResourceError:
+                assert fault is Break
+
+        nursery.start_soon(send)
+        assert await theirs.receive_some() == b"one\n"
+        assert await theirs.receive_some() == b""
+
+
+async def test_a_break_ends_what_waits_in_the_other_direction() -> None:
+    ours, _theirs = trio.testing.memory_stream_pair()
+    faulty = FaultyStream(ours, sending=[Break()], receiving=[])
+    async with trio.open_nursery() as nursery:
+
+        async def receive() -> None:
+            with pytest.raises(trio.BrokenResourceError):
+                await faulty.receive_some()
+
+        nursery.start_soon(receive)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(trio.BrokenResourceError):
+            await faulty.send_all(b"x")
+
+
+async def test_over_tcp_a_break_is_a_reset() -> None:
+    ours, theirs = await tcp_pair()
+    faulty = FaultyStream(ours, sending=[Break(at=1)])
+    async with theirs:
+        with pytest.raises(trio.BrokenResourceError):
+            await faulty.send_all(b"xy")
+        with pytest.raises(trio.BrokenResourceError) as broken:
+            while await theirs.receive_some():
+                pass
+        assert isinstance(broken.value.__cause__, ConnectionResetError)
+
+
+async def test_delays_and_stalls_take_their_time(autojump_clock: trio.testing.MockClock) -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    sender = FaultyStream(ours, sending=[Delay(2, at=Line(2))])
+    receiver = FaultyStream(theirs, receiving=[Stall(3, at=Line(2)), Delay(1, at=Line(3))])
+    began = trio.current_time()
+    arrived = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.send_all, LINES)
+        while len(b"".join(piece for _, piece in arrived)) < len(LINES):
+            piece = await receiver.receive_some()
+            arrived.append((trio.current_time() - began, piece))
+    assert arrived == [(0, b"one\n"), (5, b"two\n"), (6, b"three\n")]
+    assert [one.time - began for one in (*sender.happened, *receiver.happened)] == [0, 2, 5]
+    assert [one.byte for one in receiver.happened] == [4, 8]
+
+
+async def test_cancelled_in_a_delay_nothing_is_lost(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    receiver = FaultyStream(theirs, receiving=[Delay(10)])
+    await ours.send_all(LINES)
+    with trio.move_on_after(4) as gave_up:
+        await receiver.receive_some()
+    assert gave_up.cancelled_caught
+    began = trio.current_time()
+    assert await receiver.receive_some() == LINES
+    assert trio.current_time() - began == 6
+
+
+async def test_a_stall_lasts_until_its_event_or_the_end() -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    go_on = trio.Event()
+    faulty = FaultyStream(ours, sending=[Stall(go_on, at=1), Stall(at=2)])
+    async with trio.open_nursery() as nursery:
+
+        async def send() -> None:
+            with pytest.raises(trio.ClosedResourceError):
+                await faulty.send_all(b"xyz")
+
+        nursery.start_soon(send)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await theirs.receive_some() == b"x"
+        go_on.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert await theirs.receive_some() == b"y"
+        await faulty.aclose()
+    assert [type(one.fault) for one in faulty.happened] == [Stall, Stall]
+
+
+async def test_a_stall_that_receives_holds_up_the_sender() -> None:
+    ours, theirs = trio.testing.lockstep_stream_pair()
+    faulty = FaultyStream(theirs, receiving=[Stall(at=3)])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ours.send_all, b"one")
+        assert await faulty.receive_some() == b"one"
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(faulty.receive_some)
+        await ours.send_all(b"two")  # has been taken off the wire, but no further
+        nursery.start_soon(ours.send_all, b"three")
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(nursery.child_tasks) == 2
+        nursery.cancel_scope.cancel("the sender waits")
+
+
+def test_what_did_not_happen_is_seen() -> None:
+    ours, _ = trio.testing.memory_stream_pair()
+    faulty = FaultyStream(ours, sending=[Drop(at=Line(7))], receiving=[Break(at=3)])
+    assert faulty.pending == (Drop(at=Line(7)), Break(at=3))
+    with pytest.raises(FaultsMissed, match=r"did not happen: Drop\(at=Line\(number=7.*Break"):
+        faulty.check_happened()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Line(0), "number is a whole number, 1 or more, not 0"),
+        (lambda: Drop(at=-1), "at is a whole number, 0 or more, not -1"),
+        (lambda: Drop(at=True), "at is a whole number"),
+        (lambda: Drop("all"), "much, where it is not 'line' or 'rest'"),  # type: ignore[arg-type]
+        (lambda: Drop(0), "1 or more, not 0"),
+        (lambda: Duplicate("rest"), "what has no end cannot come twice"),  # type: ignore[arg-type]
+        (lambda: Corrupt(256), "the bits of one byte are 1 to 255"),
+        (lambda: Corrupt(b""), "nothing in the place of nothing"),
+        (lambda: Split(0), "size is a whole number, 1 or more"),
+        (lambda: Delay(-1), "a finite number of seconds, not negative"),
+        (lambda: Delay(float("inf")), "a finite number of seconds"),
+        (lambda: Stall("long"), "a finite number of seconds"),  # type: ignore[arg-type]
+        (lambda: Answer(result={}, error={}), "a result or an error"),
+        (lambda: Answer(result={}, body=b""), "a body, or a result"),
+    ],
+    ids=lambda it: it if isinstance(it, str) else "",
+)
+def test_what_is_no_fault_is_refused(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        make()
+
+
+def test_what_is_no_schedule_is_refused() -> None:
+    ours, _ = trio.testing.memory_stream_pair()
+    with pytest.raises(TypeError, match="a schedule has faults in it, such as Drop"):
+        FaultyStream(ours, sending=["drop"])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="is a place in an HTTP message"):
+        FaultyStream(ours, sending=[Drop(at=Body())])
+    one_way: Any = trio.SSLStream(ours, ssl.create_default_context(), server_hostname="x")
+    with pytest.raises(TypeError, match="a SSLStream cannot be half-closed"):
+        FaultyStream(one_way, sending=[HalfClose()])
+
+
+# Our clients and servers, over every wire ---------------------------------------------------------
+
+Place = Callable[..., Any]
+
+
+@asynccontextmanager
+async def over_memory(
+    server: Server, sending: list[Fault], receiving: list[Fault]
+) -> AsyncGenerator[Client, None]:
+    async with memory_server(server, sending=sending, receiving=receiving) as kitchen:
+        yield kitchen.client
+
+
+@asynccontextmanager
+async def over_tcp(
+    server: Server, sending: list[Fault], receiving: list[Fault]
+) -> AsyncGenerator[Client, None]:
+    async with trio.open_nursery() as nursery:
+        serve = partial(trio.serve_tcp, server.serve_stream, 0, host="127.0.0.1")
+        (listener,) = await nursery.start(serve)
+        stream = await trio.open_tcp_stream(*listener.socket.getsockname())
+        faulty = FaultyStream(stream, sending=sending, receiving=receiving)
+        async with connect(faulty) as client:
+            yield client
+        faulty.check_happened()
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def over_tls(
+    server: Server, sending: list[Fault], receiving: list[Fault]
+) -> AsyncGenerator[Client, None]:
+    authority = trustme.CA()
+    served, trusted = (
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH),
+        ssl.create_default_context(),
+    )
+    authority.issue_cert("localhost").configure_cert(served)
+    authority.configure_trust(trusted)
+    async with trio.open_nursery() as nursery:
+        serve = partial(trio.serve_ssl_over_tcp, server.serve_stream, 0, served, host="127.0.0.1")
+        (listener,) = await nursery.start(serve)
+        port = listener.transport_listener.socket.getsockname()[1]
+        stream = await trio.open_ssl_over_tcp_stream("localhost", port, ssl_context=trusted)
+        faulty = FaultyStream(stream, sending=sending, receiving=receiving)
+        async with connect(faulty) as client:
+            yield client
+        faulty.check_happened()
+        nursery.cancel_scope.cancel()
+
+
+KITCHEN = """
+import trio
+from trio_mcp import Server
+
+server = Server("kitchen", version="1.0.0")
+
+@server.tool
+async def add(a: int, b: int) -> int:
+    return a + b
+
+trio.run(server.serve_stdio)
+"""
+
+
+@asynccontextmanager
+async def over_pipes(
+    server: Server, sending: list[Fault], receiving: list[Fault]
+) -> AsyncGenerator[Client, None]:
+    process = await trio.lowlevel.open_process(
+        [sys.executable, "-c", KITCHEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        pipes = trio.StapledStream(process.stdin, process.stdout)
+        faulty = FaultyStream(pipes, sending=sending, receiving=receiving)
+        async with connect(faulty) as client:
+            yield client
+        faulty.check_happened()
+    finally:
+        with trio.move_on_after(PATIENCE, shield=True):
+            assert await process.wait() == 0
+
+
+@asynccontextmanager
+async def over_a_websocket(
+    server: Server, sending: list[Fault], receiving: list[Fault]
+) -> AsyncGenerator[Client, None]:
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(partial(server.serve_websocket, port=0))
+        async with faulty_relay(port, sending=sending, receiving=receiving) as relay:
+            async with connect(f"ws://127.0.0.1:{relay.port}/mcp") as client:
+                yield client
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def over_http(
+    server: Server, sending: list[Fault], receiving: list[Fault]
+) -> AsyncGenerator[Client, None]:
+    async with http_stub(server, faults={2: receiving}) as stub:
+        async with connect(stub.url) as client:
+            yield client
+
+
+LINE_WIRES = {"memory": over_memory, "TCP": over_tcp, "TLS": over_tls, "pipes": over_pipes}
+
+
+@attrs.frozen
+class Right:
+    """What the caller gets: a result, or an error and what it says."""
+
+    error: type[Exception] | None = None
+    says: str = ""
+    violations: int = 0
+
+
+OK = Right()
+GIVEN_UP = Right(CallTimeout, "no answer within")
+LOST = Right(ConnectionLost)
+
+# The second line that the client receives is the tool's answer.
+ON_LINES: dict[str, tuple[list[Fault], Right]] = {
+    "drop": ([Drop(at=Line(2))], GIVEN_UP),
+    "drop the beginning": ([Drop(9, at=Line(2))], attrs.evolve(GIVEN_UP, violations=1)),
+    "drop its end": ([Drop("rest", at=Line(2, after=20))], GIVEN_UP),
+    "delay": ([Delay(0.02, at=Line(2, after=7))], OK),
+    "duplicate": ([Duplicate(at=Line(2))], Right(violations=1)),
+    "split": ([Split(1, at=Line(2))], OK),
+    "half-close": ([HalfClose(at=Line(2))], Right(ConnectionLost, "the server closed")),
+    "half-close within": (
+        [HalfClose(at=Line(2, after=20))],
+        Right(ConnectionLost, "the server closed", violations=1),
+    ),
+    "stall": ([Stall(at=Line(2))], GIVEN_UP),
+    "stall within": ([Stall(at=Line(2, after=20))], GIVEN_UP),
+    "stall for a while": ([Stall(0.02, at=Line(2))], OK),
+    "corrupt": ([Corrupt(b"garbage\n", "line", at=Line(2))], attrs.evolve(GIVEN_UP, violations=1)),
+    "corrupt UTF-8": ([Corrupt(0x80, at=Line(2, after=1))], attrs.evolve(GIVEN_UP, violations=1)),
+    "an empty line more": ([Corrupt(b"\r\n\n", 0, at=Line(2))], OK),
+    "break": ([Break(at=Line(2))], LOST),
+    "break within": ([Break(at=Line(2, after=20))], LOST),
+}
+
+
+async def outcome_of(call: Awaitable[Any]) -> Any:
+    with trio.fail_after(PATIENCE):
+        try:
+            return await call
+        except TrioMcpError as error:
+            return error
+
+
+def check(got: Any, right: Right) -> None:
+    if right.error is None:
+        assert not isinstance(got, Exception), repr(got)
+    else:
+        assert type(got) is right.error, repr(got)
+        assert right.says in str(got)
+        assert safe_to_repeat(got) is False
+    if isinstance(got, ConnectionLost):
+        assert got.sent
+    if isinstance(got, CallTimeout):
+        assert got.outcome == "unknown"
+
+
+ON_PIPES = ["half-close within", "stall", "corrupt", "break within"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "wire"),
+    [
+        (fault, wire)
+        for fault in ON_LINES
+        for wire in LINE_WIRES
+        if wire != "pipes" or fault in ON_PIPES
+    ],
+)
+async def test_an_answer_in_lines(fault: str, wire: str) -> None:
+    schedule, right = ON_LINES[fault]
+    timeout = TIMEOUT if right.error is CallTimeout else PATIENCE
+    server = make_server()
+    async with LINE_WIRES[wire](server, [], schedule) as client:
+        got = await outcome_of(client.call_tool("add", {"a": 1, "b": 2}, max_timeout=timeout))
+        check(got, right)
+        if not isinstance(got, ConnectionLost) and fault not in (
+            "drop its end",
+            "stall",
+            "stall within",
+        ):  # the wire is still good
+            assert (await client.call_tool("add", {"a": 3, "b": 4})).structured_content == 7
+        await until(lambda: client.calls() == ())
+        assert client._connection.violations == right.violations
+    assert server.scopes().children == ()
+
+
+# Of the answer to the call, which is the second request.
+IN_JSON: dict[str, tuple[list[Fault], Right]] = {
+    "drop": ([Drop("rest")], GIVEN_UP),
+    "drop of the body": ([Drop(9, at=Body(20))], GIVEN_UP),
+    "delay": ([Delay(0.02, at=Body(7))], OK),
+    "duplicate": ([Duplicate(at=Body())], Right(violations=1)),
+    "split": ([Split(1)], OK),
+    "half-close": ([HalfClose()], Right(ConnectionLost, "without sending a response")),
+    "half-close in the head": ([HalfClose(at=30)], LOST),
+    "half-close in the body": ([HalfClose(at=Body(20))], LOST),
+    "stall": ([Stall(at=Body(20))], GIVEN_UP),
+    "stall for a while": ([Stall(0.02, at=20)], OK),
+    "corrupt": ([Corrupt(b"x", at=Body())], Right(ProtocolViolation, violations=1)),
+    "corrupt head": ([Corrupt(b"FTP", at=0)], Right(ProtocolViolation, violations=1)),
+    "break": ([Break()], Right(ConnectionLost, "reset")),
+    "break in the body": ([Break(at=Body(20))], LOST),
+}
+
+IN_EVENTS: dict[str, tuple[list[Fault], Right]] = {
+    "drop of an event": ([Drop("rest", at=Chunk(2))], GIVEN_UP),
+    "delay": ([Delay(0.02, at=Chunk(2, after=9))], OK),
+    "duplicate": ([Duplicate("line", at=Chunk(2))], Right(ProtocolViolation)),
+    "split": ([Split(1)], OK),
+    "half-close": ([HalfClose(at=Chunk(2))], LOST),
+    "half-close within": ([HalfClose(at=Chunk(2, after=30))], LOST),
+    "stall": ([Stall(at=Chunk(2))], GIVEN_UP),
+    "corrupt": ([Corrupt(b"x", at=Chunk(2))], Right(ProtocolViolation)),
+    "break": ([Break(at=Chunk(2, after=30))], Right(ConnectionLost, "reset")),
+}
+
+
+@pytest.mark.parametrize(
+    ("tool", "fault"),
+    [*(("add", fault) for fault in IN_JSON), *(("count", fault) for fault in IN_EVENTS)],
+)
+async def test_an_answer_over_http(tool: str, fault: str) -> None:
+    schedule, right = (IN_JSON if tool == "add" else IN_EVENTS)[fault]
+    timeout = TIMEOUT if right.error is CallTimeout else PATIENCE
+    server = make_server()
+    arguments = {"a": 1, "b": 2} if tool == "add" else {}
+    async with over_http(server, [], schedule) as client:
+        got = await outcome_of(client.call_tool(tool, arguments, max_timeout=timeout))
+        print(repr(got), client._connection.violations)
+        check(got, right)
+        assert (await client.call_tool("add", {"a": 3, "b": 4})).structured_content == 7
+        assert client.calls() == ()
+    assert server.scopes().children == ()
