@@ -59,7 +59,8 @@ class HttpStub:
     def pending(self) -> tuple[tuple[int, Fault], ...]:
         """Faults that have not happened, with the numbers of their requests; those of a function
         only once their request has come."""
-        return tuple((number, one) for number, left in self._missed.items() for one in left)
+        missed = sorted(self._missed.items())
+        return tuple((number, one) for number, left in missed for one in left)
 
     def check_happened(self) -> None:
         """Raises :class:`.FaultsMissed`, an ``AssertionError``, if some have not."""
@@ -289,16 +290,14 @@ class _Connection:
 
     async def _hand_back(self, upstream: trio.SocketStream) -> None:
         reader = HttpReader("responses")
-        while True:
+        final = complete = False
+        while not complete:
             data = await upstream.receive_some()
             if not data:
                 self._over = True
                 return
-            final = ended = False
             for part in reader.feed(bytes(data)):
                 if isinstance(part, Head):
                     final = part.status >= 200
-                ended = ended or isinstance(part, End)
+                complete = complete or (final and isinstance(part, End))
             await self._stream.send_all(data)
-            if ended and final:
-                return
