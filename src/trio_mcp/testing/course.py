@@ -23,6 +23,7 @@ from .faults import (
     HalfClose,
     Hold,
     Line,
+    Much,
     Span,
     Split,
 )
@@ -182,11 +183,11 @@ class Course:
             self._happened(fault, self._passed)
             if isinstance(fault, Hold):
                 return fault
-            self._set_to_work(fault)
+            assert isinstance(fault, Span)
+            self._set_to_work(fault, fault.length)
         return None
 
-    def _set_to_work(self, fault: Span) -> None:
-        much = fault.length if isinstance(fault, Corrupt) else fault.much
+    def _set_to_work(self, fault: Span, much: Much) -> None:
         if isinstance(fault, Corrupt) and isinstance(fault.by, bytes):
             self._emit(fault.by)
         if much != 0:

@@ -27,7 +27,6 @@ __all__ = [
     "Line",
     "Much",
     "Position",
-    "Schedule",
     "Span",
     "Split",
     "Stall",
@@ -100,19 +99,36 @@ def _check_much(_: Any, __: Any, much: Any) -> None:
 
 
 @attrs.frozen(kw_only=True)
-class _At:
+class Fault:
+    """One fault, ``at`` one place."""
+
     at: Position = attrs.field(default=0, validator=_check_position)
 
 
 @attrs.frozen
-class Drop(_At):
+class Span(Fault):
+    """Happens to bytes, to so many of them."""
+
+    @property
+    def length(self) -> Much:
+        much: Much = getattr(self, "much")  # noqa: B009
+        return much
+
+
+@attrs.frozen
+class Hold(Fault):
+    """Happens between two bytes."""
+
+
+@attrs.frozen
+class Drop(Span):
     """Bytes are lost."""
 
     much: Much = attrs.field(default="line", validator=_check_much)
 
 
 @attrs.frozen
-class Duplicate(_At):
+class Duplicate(Span):
     """Bytes come twice; the copy right behind them. Of a line at most 16 MiB, and not the rest."""
 
     much: int | Literal["line"] = attrs.field(default="line", validator=_check_much)
@@ -131,7 +147,7 @@ def _check_by(_: Any, __: Any, by: Any) -> None:
 
 
 @attrs.frozen
-class Corrupt(_At):
+class Corrupt(Span):
     """Bytes become others: ``by`` is what stands in their place, or which of their bits are
     flipped. ``much`` is as long as ``by`` unless it is given, or one byte; 0 puts ``by`` in
     between."""
@@ -153,7 +169,7 @@ class Corrupt(_At):
 
 
 @attrs.frozen
-class Split(_At):
+class Split(Span):
     """Bytes go in pieces of ``size``, the last one perhaps shorter. Where they are sent, whoever
     reads may get several at once; where they are received, it is one at a time."""
 
@@ -168,14 +184,14 @@ def _check_seconds(_: Any, __: Any, seconds: Any) -> None:
 
 
 @attrs.frozen
-class Delay(_At):
+class Delay(Hold):
     """What comes next comes ``seconds`` later than it would have, once; the end, if it is that."""
 
     seconds: float = attrs.field(validator=_check_seconds)
 
 
 @attrs.frozen
-class Stall(_At):
+class Stall(Hold):
     """Nothing moves any more: for ever, for so many seconds, or until an event. Where it is
     received, the stream is not read meanwhile, so that its sender has to wait, too."""
 
@@ -187,7 +203,7 @@ class Stall(_At):
 
 
 @attrs.frozen
-class HalfClose(_At):
+class HalfClose(Hold):
     """The direction ends as if its sender had closed its side. The sender is not told: what it
     sends afterwards is lost. ``early``: as soon as the bytes before it have passed."""
 
@@ -195,7 +211,7 @@ class HalfClose(_At):
 
 
 @attrs.frozen
-class Break(_At):
+class Break(Hold):
     """The connection breaks, in both directions, as by a reset: ``trio.BrokenResourceError``. Over
     TCP the other end gets the reset; over other streams it sees an end. ``early``: as soon as the
     bytes before it have passed."""
@@ -203,22 +219,11 @@ class Break(_At):
     early: bool = False
 
 
-Span: TypeAlias = Drop | Duplicate | Corrupt | Split
-"""What happens to bytes."""
-
-Hold: TypeAlias = Delay | Stall | HalfClose | Break
-"""What happens between two bytes."""
-
-Fault: TypeAlias = Span | Hold
-
-Schedule: TypeAlias = "tuple[Fault, ...] | list[Fault]"
-
-
 def check_schedule(faults: Any, *, http: bool = False) -> tuple[Fault, ...]:
     """Raises ``TypeError`` for what is no fault, and for positions of HTTP elsewhere."""
     checked = tuple(faults)
     for fault in checked:
-        if not isinstance(fault, (Span, Hold)):
+        if not isinstance(fault, Fault):
             raise TypeError(f"a schedule has faults in it, such as Drop(at=Line(2)), not {fault!r}")
         if isinstance(fault.at, (Body, Chunk)) and not http:
             raise TypeError(f"{fault.at} is a place in an HTTP message: for http_stub")

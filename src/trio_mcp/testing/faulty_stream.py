@@ -51,9 +51,9 @@ class FaultyStream(HalfCloseableStream):
         positions, in the first message of each direction.
 
     Time is Trio's. Whoever waits in a delay or a stall can be cancelled; what was received
-    meanwhile is kept, and a delay is not begun again. ``happened`` has what did happen, in order, ``pending``
-    what did not. Raises ``TypeError`` for what is no schedule, and for a :class:`.HalfClose` of
-    what cannot be half-closed.
+    meanwhile is kept, and a delay is not begun again. ``happened`` has what did happen, in order,
+    ``pending`` what did not. Raises ``TypeError`` for what is no schedule, and for a
+    :class:`.HalfClose` of what cannot be half-closed.
     """
 
     def __init__(
@@ -292,8 +292,12 @@ class _Pause:
     deadline: float
 
     @classmethod
-    def of(cls, fault: Delay | Stall) -> _Pause:
-        until = fault.seconds if isinstance(fault, Delay) else fault.until
+    def of(cls, fault: Hold) -> _Pause:
+        until: trio.Event | float | None = 0
+        if isinstance(fault, Delay):
+            until = fault.seconds
+        elif isinstance(fault, Stall):
+            until = fault.until
         if isinstance(until, trio.Event):
             return cls(until, math.inf)
         return cls(trio.Event(), math.inf if until is None else trio.current_time() + until)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable
 import attrs
 import trio
 
-from .wording import Side, Wording, clip
+from .wording import Side, Wording, clip, plain
 
 __all__ = ["Entry", "Transcript", "TranscriptDiffers"]
 
@@ -106,7 +106,8 @@ class Transcript:
     def _add(self, side: Side, text: str) -> None:
         assert self._began_at is not None
         time = trio.current_time() - self._began_at
-        self._entries.append(Entry(time, self.name, side == "near", clip(text, self._width)))
+        text = clip(plain(text), self._width)
+        self._entries.append(Entry(time, self.name, side == "near", text))
 
     # Reading --------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import msgspec
 from ..runtime.jsonrpc import id_key, is_request_id
 from ..runtime.models.base import META_PROGRESS_TOKEN, META_SUBSCRIPTION_ID
 
-__all__ = ["Side", "Wording", "clip", "quoted"]
+__all__ = ["Side", "Wording", "clip", "plain", "quoted"]
 
 Side: TypeAlias = Literal["near", "far"]
 """Whose wire it is, and the other one."""
@@ -84,7 +84,7 @@ class Wording:
         words = [method, f"#{self._count}"]
         shown = dict(params)
         if named is not None and isinstance(params.get(named), str):
-            words.append(_plain(shown.pop(named)))
+            words.append(str(shown.pop(named)))
             if set(shown) <= {"arguments", "_meta"} and not self._meta:
                 shown = shown.get("arguments") or {}
         return self._sentence(words, shown)
@@ -191,10 +191,10 @@ def clip(text: str, width: int) -> str:
 
 
 def _json(value: Any) -> str:
-    return _plain(json.dumps(value, ensure_ascii=False))
+    return json.dumps(value, ensure_ascii=False)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Nothing in it does anything to a terminal."""
     if text.isprintable():
         return text
