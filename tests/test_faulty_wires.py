@@ -272,6 +272,23 @@ async def test_a_break_ends_what_waits_in_the_other_direction() -> None:
             await faulty.send_all(b"x")
 
 
+async def test_a_break_ends_a_stall_in_the_other_direction() -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    faulty = FaultyStream(ours, sending=[Stall()], receiving=[Break()])
+    await theirs.send_all(b"x")
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+
+            async def send() -> None:
+                with pytest.raises(trio.BrokenResourceError):
+                    await faulty.send_all(b"x")
+
+            nursery.start_soon(send)
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(trio.BrokenResourceError):
+                await faulty.receive_some()
+
+
 async def test_over_tcp_a_break_is_a_reset() -> None:
     ours, theirs = await tcp_pair()
     faulty = FaultyStream(ours, sending=[Break(at=1)])
@@ -330,7 +347,9 @@ async def test_a_stall_lasts_until_its_event_or_the_end() -> None:
         go_on.set()
         await trio.testing.wait_all_tasks_blocked()
         assert await theirs.receive_some() == b"y"
+        nursery.cancel_scope.deadline = trio.current_time() + PATIENCE
         await faulty.aclose()
+    assert not nursery.cancel_scope.cancelled_caught
     assert [type(one.fault) for one in faulty.happened] == [Stall, Stall]
 
 
