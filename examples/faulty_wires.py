@@ -13,13 +13,13 @@ from trio_mcp.testing import (
     Break,
     Delay,
     Drop,
+    Fault,
     HalfClose,
     Line,
     StubRequest,
     http_stub,
     memory_server,
 )
-from trio_mcp.testing.faults import Fault
 
 server = Server("library", version="1.0.0")
 orders: list[str] = []

@@ -815,6 +815,38 @@ async def test_a_function_answers_and_names_the_faults() -> None:
     assert [(one.request, type(one.fault)) for one in stub.happened] == [(3, Break)]
 
 
+@pytest.mark.parametrize("error", [KeyError("mine"), BrokenPipeError("mine")], ids=repr)
+async def test_what_a_function_raises_comes_out(error: Exception) -> None:
+    def answer(request: StubRequest) -> Answer | None:
+        raise error
+
+    with pytest.raises(type(error), match="mine"):
+        async with http_stub(answer) as stub, connect(stub.url):
+            raise AssertionError("never")
+
+
+async def test_what_a_block_raises_comes_out_as_it_is() -> None:
+    group = ExceptionGroup("mine", [KeyError("a"), ValueError("b")])
+    for block in (http_stub([]), faulty_relay(9), memory_server(make_server())):
+        with pytest.raises(ExceptionGroup) as raised:
+            async with block:
+                raise group
+        assert raised.value is group
+
+
+async def test_a_bug_of_a_wire_comes_out_where_it_was_opened() -> None:
+    server = make_server()
+
+    async def broken(wire: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        raise RuntimeError("a bug")
+
+    server.serve_wire = broken  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="a bug"):
+        async with memory_server(server, limits=Limits(exit_wait=0.1)):
+            await trio.sleep_forever()
+
+
 async def test_another_client_sees_the_same() -> None:
     server = make_server()
     async with http_stub(server, faults={1: [Corrupt(b"!", at=Body(3))]}) as stub:
@@ -883,6 +915,14 @@ async def test_faults_that_did_not_happen_fail_the_test() -> None:
     with pytest.raises(FaultsMissed, match="did not happen: Break"):
         async with memory_server(make_server(), receiving=[Break(at=10**6)]):
             pass
+
+
+def test_only_strategies_import_hypothesis() -> None:
+    code = (
+        "import sys, trio_mcp.testing; print('hypothesis' in sys.modules, 'pytest' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False False\n"
 
 
 # Any faults ---------------------------------------------------------------------------------------

@@ -258,7 +258,7 @@ def test_what_is_left_fails_the_test(tmp_path: Path) -> None:
     for name, why in [
         ("missed", "did not happen: Drop"),
         ("left", "left behind by 'kitchen': the client's call of wait"),
-        ("fails", "assert not <"),
+        ("fails", "assert not InMemory"),
     ]:
         assert re.search(f"FAILED .*test_it.py::test_{name}", printed)
         assert why in printed

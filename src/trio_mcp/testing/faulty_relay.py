@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from ..runtime.groups import leaf_of
+from .blocks import first_of
 from .faults import Fault, check_schedule
 from .faulty_stream import FaultsMissed, FaultyStream, reset
 
@@ -66,7 +66,7 @@ async def faulty_relay(
                 failure = raised
             nursery.cancel_scope.cancel("the relay is over")
     except BaseExceptionGroup as group:
-        failure = failure if failure is not None else leaf_of(group)
+        failure = first_of(failure, group)
     if failure is not None:
         raise failure
     if must_happen:

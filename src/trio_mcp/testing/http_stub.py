@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +17,7 @@ import trio
 
 from ..runtime.groups import leaf_of
 from ..server import Server
+from .blocks import first_of
 from .faults import Fault, check_schedule
 from .faulty_stream import FaultsMissed, FaultyStream, Happened
 from .http_answers import Answer, Answering, StubRequest, discovery_answer
@@ -103,18 +104,18 @@ async def http_stub(
             (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
             stub = HttpStub(f"http://127.0.0.1:{_port_of(listener)}/mcp", transcript)
             site = _Site(stub, answers, faults, upstream)
-            try:
-                async with trio.open_nursery() as connections:
-                    connections.start_soon(trio.serve_listeners, site.serve, [listener])
+            async with trio.open_nursery() as connections:
+                connections.start_soon(trio.serve_listeners, site.serve, [listener])
+                try:
                     yield stub
-                    connections.cancel_scope.cancel("the stub is over")
-            except BaseException as raised:
-                failure = raised
+                except BaseException as raised:
+                    failure = raised
+                connections.cancel_scope.cancel("the stub is over")
             nursery.cancel_scope.cancel("the stub is over")
     except BaseExceptionGroup as group:
-        failure = failure if failure is not None else group
+        failure = first_of(failure, group)
     if failure is not None:
-        raise leaf_of(failure) if isinstance(failure, BaseExceptionGroup) else failure
+        raise failure
     if must_happen:
         stub.check_happened()
 
@@ -144,6 +145,7 @@ class _Site:
             self._by_number = {n: check_schedule(one, http=True) for n, one in faults.items()}
         stub._missed.update(self._by_number)
         self._count = 0
+        self._bug: BaseException | None = None
 
     async def serve(self, socket: trio.SocketStream) -> None:
         with_http = RecordedStream(socket, self.stub.transcript, far=True, http=True)
@@ -152,8 +154,9 @@ class _Site:
         connection = _Connection(self, stream)
         try:
             await connection.run()
-        except _GONE:
-            pass
+        except _GONE as error:
+            if error is self._bug:
+                raise
         finally:
             await trio.aclose_forcefully(stream)
 
@@ -163,17 +166,28 @@ class _Site:
         self.stub.requests.append(request)
         return request
 
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What the user's functions raise is not the end of a connection, whatever it looks like."""
+        try:
+            yield
+        except Exception as error:
+            self._bug = error
+            raise
+
     def faults_of(self, request: StubRequest) -> tuple[Fault, ...]:
         if self._by_request is not None:
-            return check_schedule(self._by_request(request), http=True)
+            with self._told():
+                return check_schedule(self._by_request(request), http=True)
         return self._by_number.get(request.number, ())
 
     async def answer_to(self, request: StubRequest) -> Answer:
         found: Any = None
         if callable(self._answers):
-            found = self._answers(request)
-            if inspect.isawaitable(found):
-                found = await found
+            with self._told():
+                found = self._answers(request)
+                if inspect.isawaitable(found):
+                    found = await found
         if found is None:
             found = discovery_answer(request)
         if found is None and self._left:

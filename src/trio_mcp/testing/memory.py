@@ -14,11 +14,11 @@ import trio.testing
 
 from ..client.client import Client
 from ..client.connecting import connect
-from ..runtime.groups import leaf_of
 from ..runtime.lifecycle import State
 from ..runtime.scopes import Scope, ScopeKind
 from ..server import Server
 from ..transports.wire import StreamWire
+from .blocks import first_of
 from .faults import Fault
 from .faulty_stream import FaultyStream
 from .recorded_stream import RecordedStream
@@ -90,7 +90,7 @@ async def memory_server(
             if not wire.closed:  # the client could not be made
                 await trio.aclose_forcefully(wire)
     except BaseExceptionGroup as group:
-        failure = failure if failure is not None else leaf_of(group)
+        failure = first_of(failure, group)
     if failure is not None:
         raise failure
     left += _left_of(server, label, threads)
