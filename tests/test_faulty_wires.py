@@ -918,11 +918,9 @@ async def test_faults_that_did_not_happen_fail_the_test() -> None:
 
 
 def test_only_strategies_import_hypothesis() -> None:
-    code = (
-        "import sys, trio_mcp.testing; print('hypothesis' in sys.modules, 'pytest' in sys.modules)"
-    )
+    code = "import sys, trio_mcp.testing; print('hypothesis' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout == "False False\n"
+    assert ran.stdout == "False\n"
 
 
 # Any faults ---------------------------------------------------------------------------------------
@@ -966,8 +964,8 @@ def run_on_a_mock_clock(sending: list[Fault], receiving: list[Fault]) -> list[An
 
 @settings(max_examples=25, deadline=None)
 @given(
-    schedules(faults(lossless=True, longest=2)),
-    schedules(faults(lossless=True, longest=2)),
+    schedules(faults(lossless=True, longest=0.5)),
+    schedules(faults(lossless=True, longest=0.5)),
 )
 def test_whatever_only_takes_time_changes_nothing(
     sending: list[Fault], receiving: list[Fault]

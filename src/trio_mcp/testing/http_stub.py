@@ -168,7 +168,7 @@ class _Site:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What the user's functions raise is not the end of a connection, whatever it looks like."""
+        """What the user's functions raise is no end of a connection, whatever it looks like."""
         try:
             yield
         except Exception as error:
