@@ -20,6 +20,7 @@ import trio
 import trio.testing
 import trustme
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.peers.raw import until
 
 from trio_mcp import (
@@ -63,7 +64,8 @@ from trio_mcp.testing import (
     http_stub,
     memory_server,
 )
-from trio_mcp.testing.strategies import faults, schedules
+from trio_mcp.testing.course import Course, LineMeter
+from trio_mcp.testing.strategies import faults, positions, schedules
 
 PATIENCE = 5.0
 TIMEOUT = 0.1
@@ -960,6 +962,36 @@ async def use(server: Server, sending: list[Fault], receiving: list[Fault]) -> l
 def run_on_a_mock_clock(sending: list[Fault], receiving: list[Fault]) -> list[Any]:
     clock = trio.testing.MockClock(autojump_threshold=0)
     return trio.run(use, make_server(), sending, receiving, clock=clock)
+
+
+def course_of(schedule: list[Fault], pieces: list[bytes]) -> bytes:
+    """What comes out, without the holds; it comes to an end."""
+    course = Course(schedule, LineMeter(), lambda fault, byte: None)
+    out = b""
+    for piece in [*pieces, None]:
+        if piece is None:
+            course.finish()
+        else:
+            course.feed(piece)
+        while (step := course.step()) is not None:
+            out += step if isinstance(step, bytes) else b""
+    return out
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    schedules(faults(positions(bytes=60, lines=4)), most=6),
+    st.lists(st.binary(max_size=20) | st.just(b"line\n"), max_size=6),
+)
+def test_in_what_pieces_bytes_come_does_not_matter(
+    schedule: list[Fault], pieces: list[bytes]
+) -> None:
+    whole = b"".join(pieces)
+    one_by_one = [whole[at : at + 1] for at in range(len(whole))]
+    assert course_of(schedule, pieces) == course_of(schedule, [whole])
+    assert course_of(schedule, one_by_one) == course_of(schedule, [whole])
+    if all(isinstance(fault, (Delay, Split, Stall, HalfClose, Break)) for fault in schedule):
+        assert course_of(schedule, pieces) == whole
 
 
 @settings(max_examples=25, deadline=None)

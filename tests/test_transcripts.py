@@ -9,6 +9,8 @@ import httpx2
 import pytest
 import trio
 import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import pytest_trio_mcp
 from trio_mcp import CallTimeout, Context, Elicitation, ElicitResult, Server, TrioMcpError, connect
@@ -220,6 +222,54 @@ async def test_ids_of_another_type_are_others() -> None:
 )
 async def test_http_that_is_odd(data: bytes, said: list[str]) -> None:
     assert await heard(data, http=True) == said
+
+
+SCRAPS = st.sampled_from(
+    [
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"Content-Length: 3\r\n",
+        b"Content-Type: text/event-stream\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"POST /mcp HTTP/1.1\r\n",
+        b"\r\n",
+        b"\n",
+        b"3\r\nabc\r\n",
+        b"0\r\n\r\n",
+        b"data: {}\n\n",
+        b'{"id": 1, "method": "x"}',
+        b'{"id": 1, "result": {}}',
+    ]
+)
+
+
+def said_of(pieces: list[bytes], *, http: bool, far: bool) -> list[str]:
+    async def run() -> list[str]:
+        ours, theirs = trio.testing.memory_stream_pair()
+        transcript = Transcript()
+        stream = RecordedStream(theirs, transcript, http=http, far=far)
+        passed = b""
+        for piece in pieces:
+            await ours.send_all(piece)
+            if piece:
+                passed += await stream.receive_some()
+        await ours.send_eof()
+        assert await stream.receive_some() == b""
+        assert passed == b"".join(pieces)
+        return transcript.untimed()
+
+    return trio.run(run)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(SCRAPS | st.binary(max_size=30), max_size=12), st.booleans(), st.booleans())
+def test_whatever_comes_is_told_and_in_what_pieces_does_not_matter(
+    pieces: list[bytes], http: bool, far: bool
+) -> None:
+    whole = b"".join(pieces)
+    told = said_of(pieces, http=http, far=far)
+    assert told == said_of([whole], http=http, far=far)
+    assert told == said_of([whole[at : at + 1] for at in range(len(whole))], http=http, far=far)
 
 
 # HTTP ---------------------------------------------------------------------------------------------
