@@ -5,6 +5,7 @@ What callers get is what ``docs/outcomes.md`` promises them.
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 import subprocess
 import sys
@@ -893,6 +894,25 @@ async def test_what_is_no_http_is_refused(data: bytes) -> None:
             with trio.fail_after(PATIENCE):
                 assert (await stream.receive_some()).startswith(b"HTTP/1.1 400")
                 assert await stream.receive_some() == b""
+
+
+async def test_trailers_without_end_are_refused() -> None:
+    head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+    async with http_stub([]) as stub:
+        port = int(stub.url.rpartition(":")[2].partition("/")[0])
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(head)
+            with trio.fail_after(2 * PATIENCE):
+                async with trio.open_nursery() as nursery:
+
+                    async def send() -> None:
+                        with contextlib.suppress(trio.BrokenResourceError):
+                            while True:
+                                await stream.send_all(b"X: " + b"y" * 60_000 + b"\r\n")
+
+                    nursery.start_soon(send)
+                    assert (await stream.receive_some()).startswith(b"HTTP/1.1 413")
+                    nursery.cancel_scope.cancel("it was refused")
 
 
 async def test_a_request_that_is_too_long_is_refused() -> None:

@@ -138,12 +138,12 @@ class HttpReader:
     # The head -------------------------------------------------------------------------------------
 
     def _head(self) -> Part | None:
+        if self._buffer.strip() and not self._buffer.lstrip()[:1].isalpha():
+            return self._off("no HTTP")
         at = self._buffer.find(b"\r\n\r\n")
+        if max(at, len(self._buffer) if at == -1 else 0) > HEAD_BYTES:
+            return self._off("a head without end")
         if at == -1:
-            if len(self._buffer) > HEAD_BYTES:
-                return self._off("a head without end")
-            if self._buffer.strip() and not self._buffer.lstrip()[:1].isalpha():
-                return self._off("no HTTP")
             return None
         first, *lines = self._take(at + 4).decode("latin-1").strip("\r\n").split("\r\n")
         pairs = (line.partition(":") for line in lines)
@@ -195,8 +195,10 @@ class HttpReader:
 
     def _line(self) -> bytes | NoHttp | None:
         at = self._buffer.find(b"\r\n")
+        if max(at, len(self._buffer) if at == -1 else 0) > HEAD_BYTES:
+            return self._off("a line without end")
         if at == -1:
-            return self._off("a line without end") if len(self._buffer) > HEAD_BYTES else None
+            return None
         return self._take(at + 2)[:-2]
 
     def _on_line(self, line: bytes) -> Part | None:

@@ -34,10 +34,14 @@ BODY_BYTES: Final = 16 * 1024 * 1024
 """Of a request; a longer one is answered 413."""
 
 KEPT: Final = 1000
-"""Requests, the latest ones."""
+KEPT_BYTES: Final = 64 * 1024 * 1024
+"""Requests, the latest ones, and what their bodies come to at most."""
 
 AHEAD_BYTES: Final = 64 * 1024
 """Read of the next requests while one is being answered."""
+
+LINGER: Final = 1.0
+"""Seconds for a client to read why its request is refused."""
 
 _GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
@@ -45,8 +49,8 @@ _GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 class HttpStub:
     """What :func:`http_stub` gives.
 
-    ``requests`` has the latest 1,000 that have come, ``transcript`` what has gone over the wire,
-    ``happened`` the faults, with the numbers of their requests.
+    ``requests`` has the latest 1,000 that have come, of up to 64 MiB together, ``transcript`` what
+    has gone over the wire, ``happened`` the faults, with the numbers of their requests.
     """
 
     def __init__(self, url: str, transcript: Transcript) -> None:
@@ -163,7 +167,10 @@ class _Site:
     def enter(self, head: Head, body: bytes) -> StubRequest:
         self._count += 1
         request = StubRequest(self._count, head.method, head.target, head.headers, body)
-        self.stub.requests.append(request)
+        requests = self.stub.requests
+        requests.append(request)
+        while sum(len(one.body) for one in requests) > KEPT_BYTES:
+            requests.popleft()
         return request
 
     @contextmanager
@@ -236,14 +243,22 @@ class _Connection:
                 if len(body) > BODY_BYTES:
                     await self._refuse(413)
                     return None
+            if len(self._reader.raw) > 2 * BODY_BYTES:  # chunks without much in them, or trailers
+                await self._refuse(413)
+                return None
             self._ahead = await self._stream.receive_some()
             if not self._ahead:
                 return None
 
     async def _refuse(self, status: int) -> None:
-        """Before there is a request that faults could belong to."""
+        """Before there is a request that faults could belong to. The client may still be sending,
+        and is to read it all the same."""
         nothing = StubRequest(0, "", "", {}, b"")
         await self._stream.send_all(b"".join(Answer(status=status).pieces(nothing)))
+        await self._stream.send_eof()
+        with trio.move_on_after(LINGER):
+            while await self._stream.receive_some():
+                pass
 
     # Answers --------------------------------------------------------------------------------------
 
