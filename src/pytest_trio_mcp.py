@@ -1,4 +1,4 @@
-"""The pytest plugin of trio-mcp: ``@pytest.mark.cancel_sweep``.
+"""The pytest plugin of trio-mcp: ``@pytest.mark.cancel_sweep``, and the fixture ``memory_server``.
 
 pytest loads it in every project that has trio-mcp installed. So it stands outside of the package:
 importing that takes a while, and only a test that is swept should pay for it.
@@ -7,8 +7,9 @@ importing that takes a while, and only a test that is swept should pay for it.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +24,48 @@ def pytest_configure(config: pytest.Config) -> None:
         f"{_MARK}(check=None, **options): run this async test again and again, cancelled at "
         "its first checkpoint, its second, …; see trio_mcp.testing.cancel_sweep",
     )
+    fixtures = _trio_fixtures() if config.pluginmanager.hasplugin("trio") else _NoFixtures()
+    config.pluginmanager.register(fixtures, "trio_mcp_fixtures")
+
+
+def _trio_fixtures() -> object:
+    trio_fixture: Any = importlib.import_module("pytest_trio").trio_fixture
+
+    class TrioFixtures:
+        memory_server = trio_fixture(_memory_server)
+
+    return TrioFixtures()
+
+
+async def _memory_server(self: object) -> AsyncGenerator[Any, None]:
+    """``kitchen = await memory_server(server)``: see trio_mcp.testing.memory_server.
+
+    Nothing may be left of it after the test.
+    """
+    import trio
+
+    from trio_mcp.testing.memory import MemoryServers
+
+    async with trio.open_nursery() as nursery:
+        servers = MemoryServers(nursery)
+        yield servers
+        await servers.aclose()
+
+
+class _NoFixtures:
+    @pytest.fixture
+    def memory_server(self) -> None:
+        """Needs pytest-trio."""
+        pytest.fail("the fixture memory_server needs pytest-trio", pytrace=False)
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """How a transcript differs from the text that it is held against."""
+    transcript, text = (right, left) if isinstance(left, str) else (left, right)
+    named = f"{type(transcript).__module__}.{type(transcript).__qualname__}"
+    if op != "==" or named != "trio_mcp.testing.transcript.Transcript":
+        return None
+    return ["another transcript:", *vars(type(transcript))["difference"](transcript, text)]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

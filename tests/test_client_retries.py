@@ -45,6 +45,7 @@ from trio_mcp.client.calls import cancel_calls
 from trio_mcp.runtime.call import Call
 from trio_mcp.runtime.journal import Journal
 from trio_mcp.runtime.models.base import META_IDEMPOTENCY_KEY, META_TIMEOUT
+from trio_mcp.testing import Answer, Body, Break, Fault, HalfClose, StubRequest, http_stub
 
 RESULT: dict[str, Any] = {"resultType": "complete", "content": []}
 COMMON: dict[str, Any] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
@@ -596,35 +597,51 @@ READS: dict[str, tuple[Callable[[Client], Any], dict[str, Any]]] = {
 QUICK = Retry(wait_initial=0, wait_jitter=0)
 
 
-def drops(first: int, method: str, result: dict[str, Any]) -> Callable[[Post], Any]:
-    """Closes the connection instead of answering, so many times."""
-    left = [first]
-
-    async def answer(post: Post) -> None:
-        if post.method == method and left[0]:
-            left[0] -= 1
-            await post.stream.aclose()
-        else:
-            await post.answer(post.result(result))
-
-    return answer
+LOSSES = [HalfClose(), Break(), Break(at=Body(9))]
+"""Before the answer has begun, and in the middle of it."""
 
 
+@asynccontextmanager
+async def losing(
+    loss: Fault, first: int, method: str, results: dict[str, dict[str, Any]], **options: Any
+) -> AsyncGenerator[tuple[Client, Callable[[], list[Any]]], None]:
+    """A client over HTTP, of whose answers to a method the first few are lost, and the ids of the
+    requests with that method."""
+    losses = iter([[loss]] * first)
+
+    def answer(request: StubRequest) -> Answer | None:
+        result = results.get(request.message["method"])
+        return None if result is None else Answer(result=result)
+
+    def faults(request: StubRequest) -> Iterable[Fault]:
+        return next(losses, []) if request.message["method"] == method else []
+
+    async with http_stub(answer, faults=faults) as stub, connect(stub.url, **options) as client:
+
+        def asked() -> list[Any]:
+            messages = [request.message for request in stub.requests]
+            return [message["id"] for message in messages if message["method"] == method]
+
+        yield client, asked
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("method", READS)
-async def test_what_only_reads_is_made_again_after_a_loss(method: str) -> None:
+async def test_what_only_reads_is_made_again_after_a_loss(method: str, loss: Fault) -> None:
     ask, result = READS[method]
-    async with scripted_http(drops(2, method, result), retry=QUICK) as (client, server):
+    async with losing(loss, 2, method, {method: result}, retry=QUICK) as (client, asked):
         await ask(client)
-        asked = [post.body["id"] for post in server.posts if post.method == method]
-        assert len({*asked}) == len(asked) == 3
+        assert len({*asked()}) == len(asked()) == 3
 
 
-async def test_a_tool_whose_answer_is_lost_ran_once() -> None:
-    async with scripted_http(drops(1, "tools/call", RESULT), retry=QUICK) as (client, server):
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+async def test_a_tool_whose_answer_is_lost_ran_once(loss: Fault) -> None:
+    results = {"tools/call": RESULT}
+    async with losing(loss, 1, "tools/call", results, retry=QUICK) as (client, asked):
         with pytest.raises(ConnectionLost) as lost:
             await client.call_tool("x")
         assert lost.value.sent
-        assert len(server.calls()) == 1
+        assert len(asked()) == 1
 
 
 @pytest.mark.parametrize("trusted", [True, False])
@@ -644,27 +661,22 @@ async def test_hints_of_a_tool_count_if_the_server_is_trusted(
     tool = {"name": "x", "inputSchema": {"type": "object"}}
     if annotations is not None:
         tool["annotations"] = annotations
-    drop = drops(1, "tools/call", RESULT)
-
-    async def answer(post: Post) -> None:
-        if post.method == "tools/list":
-            await post.answer(post.result({**COMMON, "tools": [tool]}))
-        else:
-            await drop(post)
-
-    async with scripted_http(answer, retry=QUICK, trusted=trusted) as (client, server):
+    results = {"tools/list": {**COMMON, "tools": [tool]}, "tools/call": RESULT}
+    options: dict[str, Any] = {"retry": QUICK, "trusted": trusted}
+    async with losing(HalfClose(), 1, "tools/call", results, **options) as (client, asked):
         await client.tools_page()
         if trusted and believed:
             await client.call_tool("x")
-            assert len(server.calls()) == 2
+            assert len(asked()) == 2
         else:
             with pytest.raises(ConnectionLost):
                 await client.call_tool("x")
-            assert len(server.calls()) == 1
+            assert len(asked()) == 1
 
 
 async def test_a_server_that_is_not_there_yet_is_tried_again() -> None:
-    async with scripted_http(drops(0, "", RESULT)) as (client, server):
+    results = {"tools/call": RESULT}
+    async with losing(Break(), 0, "tools/call", results) as (client, asked):
         connection: Any = client._connection
         there = connection._url
         connection._url = there.copy_with(port=1)
@@ -673,7 +685,7 @@ async def test_a_server_that_is_not_there_yet_is_tried_again() -> None:
                 nursery.start_soon(appear, changes, connection, there)
                 await client.call_tool("x", retry=QUICK)
             nursery.cancel_scope.cancel()
-        assert len(server.calls()) == 1
+        assert len(asked()) == 1
         first, second = [*client.journal][-2:]
         assert (first.started_at, first.attempt, second.attempt) == (None, 1, 2)
 

@@ -208,11 +208,13 @@ def test_pages_about_the_protocol_name_its_sections(page: Path) -> None:
         "admission",
         "command-line",
         "design",
+        "faulty-wires",
         "inspection",
         "offload",
         "operating",
         "sweeping",
         "testing",
+        "transcripts",
     }
     named = re.search(r"^Specification: \*", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert (named is None) is (page.stem in about_ourselves)

@@ -205,6 +205,20 @@ server: ['never_asks abandoned']
 server: dropped a result … s late
 server: []
 """,
+    "faulty_wires.py": """\
+TextResourceContents(uri='shelf://7', text='7 books'…
+sent: True made: ['Dune']
+client -> POST resources/read #1 shelf://7
+client <- end after 20 bytes of its body
+client -> POST resources/read #2 shelf://7
+client <- 200 result #2 …
+client -> POST tools/call #3 order {"title": "Dune"}
+client <- end after 20 bytes of its body
+lost, sent: ['tools/call #1 order…', 'cancelled #1 …', 'tools/call #2 order…']
+0 s, byte 321: Delay
+30 s, byte …: Drop
+60 s, byte …: Break
+""",
     "sweep.py": """\
 careful: cancelled at 4 checkpoints in 20 runs: clean
 

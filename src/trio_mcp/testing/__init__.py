@@ -1,18 +1,67 @@
 """For tests of what is written with this library: ``from trio_mcp.testing import cancel_sweep``.
 
-Nothing of it is imported by ``trio_mcp`` itself.
+Nothing of it is imported by ``trio_mcp`` itself. What needs Hypothesis is in
+``trio_mcp.testing.strategies``.
 """
 
+from .faults import (
+    Body,
+    Break,
+    Chunk,
+    Corrupt,
+    Delay,
+    Drop,
+    Duplicate,
+    Fault,
+    HalfClose,
+    Line,
+    Split,
+    Stall,
+)
+from .faulty_relay import FaultyRelay, faulty_relay
+from .faulty_stream import FaultsMissed, FaultyStream, Happened
+from .http_answers import Answer, StubRequest
+from .http_stub import HttpStub, http_stub
+from .memory import InMemory, LeftBehind, memory_server
 from .places import Place
+from .recorded_stream import RecordedStream
 from .report import CancelSweepFailed, Kind, Problem, SweepError, SweepReport
 from .sweep import cancel_sweep
+from .transcript import Transcript, TranscriptDiffers
 
 __all__ = [
+    "Answer",
+    "Body",
+    "Break",
     "CancelSweepFailed",
+    "Chunk",
+    "Corrupt",
+    "Delay",
+    "Drop",
+    "Duplicate",
+    "Fault",
+    "FaultsMissed",
+    "FaultyRelay",
+    "FaultyStream",
+    "HalfClose",
+    "Happened",
+    "HttpStub",
+    "InMemory",
     "Kind",
+    "LeftBehind",
+    "Line",
     "Place",
     "Problem",
+    "RecordedStream",
+    "Split",
+    "Stall",
+    "StubRequest",
     "SweepError",
     "SweepReport",
+    "Transcript",
+    "TranscriptDiffers",
     "cancel_sweep",
+    "faulty_relay",
+    "http_stub",
+    "memory_server",
 ]

@@ -1,0 +1,18 @@
+"""What comes out of a block around which tasks of our own have run."""
+
+from __future__ import annotations
+
+import trio
+
+from ..runtime.groups import leaf_of
+
+__all__ = ["first_of"]
+
+
+def first_of(failure: BaseException | None, group: BaseExceptionGroup) -> BaseException:
+    """Of what the block has raised and what the tasks have: that of a task, since the block's may
+    be a consequence; it is kept as its context."""
+    error = leaf_of(group)
+    if failure is not None and not isinstance(failure, trio.Cancelled):
+        error.__context__ = failure
+    return error

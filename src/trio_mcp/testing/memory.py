@@ -1,0 +1,176 @@
+"""A server and its client in this process, and a wire between them to be read and spoiled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+import attrs
+import trio
+import trio.testing
+
+from ..client.client import Client
+from ..client.connecting import connect
+from ..runtime.lifecycle import State
+from ..runtime.scopes import Scope, ScopeKind
+from ..server import Server
+from ..transports.wire import StreamWire
+from .blocks import first_of
+from .faults import Fault
+from .faulty_stream import FaultyStream
+from .recorded_stream import RecordedStream
+from .transcript import Transcript
+
+__all__ = ["InMemory", "LeftBehind", "MemoryServers", "memory_server"]
+
+_numbers: Final = count(1)
+
+
+class LeftBehind(AssertionError):
+    """Something is left of a server or a client whose connection has ended."""
+
+
+@attrs.frozen(eq=False)
+class InMemory:
+    """What :func:`memory_server` gives: both ends, and what is between them."""
+
+    client: Client
+    server: Server
+    transcript: Transcript
+    wire: FaultyStream
+    """The client's end of it; ``wire.happened`` has the faults that it has seen."""
+
+
+@asynccontextmanager
+async def memory_server(
+    server: Server,
+    *,
+    sending: Iterable[Fault] = (),
+    receiving: Iterable[Fault] = (),
+    must_happen: bool = True,
+    transcript: Transcript | None = None,
+    **options: Any,
+) -> AsyncGenerator[InMemory, None]:
+    """Serve in memory, connect to it, and see to it that nothing is left in the end.
+
+    :param sending, receiving: faults of the wire, for what the client sends and receives.
+    :param must_happen: whether all of them have to happen before the end.
+    :param transcript: is filled with what the client says and hears, instead of a new one.
+    :param options: those of :func:`~trio_mcp.connect`.
+
+    The wire is a stream of bytes with nothing in between: who sends waits until it is read. To
+    enter raises what ``connect`` raises. What the block raises comes out as it is. Otherwise, after
+    the clean-up of all handlers, which is waited for, raises :class:`LeftBehind` for calls that are
+    in flight at the end of the block, for requests and threads that are left of this connection,
+    and for an end of it that was not closed; and :class:`.FaultsMissed`. Both are an
+    ``AssertionError``. Cancellation is that of ``connect``.
+    """
+    ours, theirs = trio.testing.lockstep_stream_pair()
+    wire = FaultyStream(ours, sending=sending, receiving=receiving)
+    far = FaultyStream(theirs)
+    transcript = Transcript() if transcript is None else transcript
+    recorded = RecordedStream(wire, transcript)
+    label = f"memory {next(_numbers)}"
+    threads = _threads(server)
+    left: list[str] = []
+    failure: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            served = StreamWire(far, far, label, server.limits.message_bytes)
+            nursery.start_soon(server.serve_wire, served)
+            try:
+                async with connect(recorded, **options) as client:
+                    yield InMemory(client, server, transcript, wire)
+                    left += _running(client)
+            except BaseException as raised:
+                failure = raised
+            if not wire.closed:  # the client could not be made
+                await trio.aclose_forcefully(wire)
+    except BaseExceptionGroup as group:
+        failure = first_of(failure, group)
+    if failure is not None:
+        raise failure
+    left += _left_of(server, label, threads)
+    left += [f"the open stream of the {who}" for who, end in _ends(wire, far) if not end.closed]
+    if left:
+        raise LeftBehind(f"left behind by {server.name!r}: {', '.join(left)}")
+    if must_happen:
+        wire.check_happened()
+
+
+def _ends(wire: FaultyStream, far: FaultyStream) -> list[tuple[str, FaultyStream]]:
+    return [("client", wire), ("server", far)]
+
+
+def _running(client: Client) -> list[str]:
+    """The calls that somebody still waits for; others may be on their way out."""
+    running = [call for call in client.calls() if call.state is not State.CANCELLING]
+    return [f"the client's call of {call.target or call.method}" for call in running]
+
+
+def _threads(server: Server) -> set[tuple[int | None, str]]:
+    return {(one.key, one.label) for one in _offloads(server)}
+
+
+def _offloads(server: Server) -> list[Scope]:
+    return [one for one in server.scopes().children if one.kind is ScopeKind.OFFLOAD]
+
+
+def _left_of(server: Server, label: str, threads: set[tuple[int | None, str]]) -> list[str]:
+    left = [f"the request {one.method}" for one in server.inflight() if one.connection == label]
+    left += [one.describe() for one in server.scopes().children if one.label == label]
+    left += [one.describe() for one in _offloads(server) if (one.key, one.label) not in threads]
+    return left
+
+
+class MemoryServers:
+    """The fixture ``memory_server``: ``kitchen = await memory_server(server)``.
+
+    Each is a :func:`memory_server` that lasts until the test has ended. They end in reverse order,
+    and what one of them raises fails the test.
+    """
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._open: list[tuple[trio.Event, trio.Event]] = []
+
+    async def __call__(self, server: Server, **options: Any) -> InMemory:
+        """Takes what :func:`memory_server` takes, and raises what entering it raises."""
+        leave, gone = trio.Event(), trio.Event()
+        opened: InMemory | BaseException = await self._nursery.start(
+            partial(self._hold, server, options, leave, gone)
+        )
+        if isinstance(opened, BaseException):
+            raise opened
+        self._open.append((leave, gone))
+        return opened
+
+    async def _hold(
+        self,
+        server: Server,
+        options: dict[str, Any],
+        leave: trio.Event,
+        gone: trio.Event,
+        *,
+        task_status: trio.TaskStatus[InMemory | BaseException],
+    ) -> None:
+        entered = False
+        try:
+            async with memory_server(server, **options) as opened:
+                entered = True
+                task_status.started(opened)
+                await leave.wait()
+        except Exception as error:
+            if entered:
+                raise
+            task_status.started(error)
+        finally:
+            gone.set()
+
+    async def aclose(self) -> None:
+        for leave, gone in reversed(self._open):
+            leave.set()
+            await gone.wait()
