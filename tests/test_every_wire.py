@@ -9,6 +9,7 @@ invariants are those of the design.
 
 from __future__ import annotations
 
+import ssl
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from tests.peers.raw import META, call, cancel, request, same_id, text_of
 from tests.peers.wires import Handle, Peer, Site, serving
 
 from trio_mcp import ErrorCode
+from trio_mcp.testing import FaultyStream
+from trio_mcp.transports.wire import StreamWire
 
 WIRES: list[type[Site]] = [
     Stdio,
@@ -519,3 +522,15 @@ async def test_a_shutdown_lets_finish_what_can_and_tells_the_rest(wire: type[Sit
         with trio.fail_after(10):
             await site.ended.wait()
         assert sorted((await site.look()).released) == ["finishing", "silent", "spoken"]
+
+
+async def test_a_stream_in_another_one_is_called_by_its_address() -> None:
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listeners[0].socket.getsockname()[1]
+    async with listeners[0], await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        secured = trio.SSLStream(stream, ssl.create_default_context(), server_hostname="x")
+        labels = [
+            StreamWire.over(wrapped, 100).label
+            for wrapped in (stream, FaultyStream(stream), FaultyStream(secured), secured)
+        ]
+    assert labels == [f"{kind} 127.0.0.1:{port}" for kind in ("tcp", "tcp", "tls", "tls")]

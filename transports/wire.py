@@ -94,13 +94,20 @@ class StreamWire:
 
 
 def _label_of(stream: Stream) -> str:
-    """A name for logs: the peer's address where the stream has one."""
-    if isinstance(stream, trio.SocketStream):
+    """A name for logs: the peer's address where the stream, or one that it wraps, has one."""
+    kind, inner = "tcp", stream
+    for _ in range(_MOST_WRAPPED):
+        kind = "tls" if isinstance(inner, trio.SSLStream) else kind
+        inner = getattr(inner, "transport_stream", inner)
+    if isinstance(inner, trio.SocketStream):
         try:
-            peer = stream.socket.getpeername()
+            peer = inner.socket.getpeername()
         except OSError:
             peer = None
         if isinstance(peer, tuple) and len(peer) >= 2:
-            return f"tcp {peer[0]}:{peer[1]}"
+            return f"{kind} {peer[0]}:{peer[1]}"
         return "unix socket"
     return type(stream).__name__
+
+
+_MOST_WRAPPED: Final = 4
