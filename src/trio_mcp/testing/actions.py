@@ -1,0 +1,116 @@
+"""What can happen around one exchange, and orders of it: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import Enum
+from typing import Final, Literal, TypeAlias
+
+import attrs
+
+__all__ = ["ALL", "AT_ONCE", "SETTLED", "Action", "Gap", "GapKind", "Order", "Step"]
+
+
+class Action(Enum):
+    """One thing that happens around an exchange."""
+
+    CANCEL = "cancel"
+    """The client sends ``notifications/cancelled``."""
+    COMPLETE = "complete"
+    """The handler is let run, in virtual time, until it returns or raises, or waits for what no
+    time brings; its answer may still wait to be written. The tool of the library's own is told to
+    return, and has yet to do so."""
+    PROGRESS = "progress"
+    """The handler is let run in the same way until it next reports progress, if it does; the tool
+    of the library's own is told to report."""
+    DISCONNECT = "disconnect"
+    """The client closes the connection."""
+    DUPLICATE_CANCEL = "duplicate cancel"
+    """The client sends ``notifications/cancelled`` twice, one right after the other."""
+    SHUTDOWN = "shutdown"
+    """The scope around the server is cancelled: it drains, and ends."""
+
+    def __repr__(self) -> str:
+        return f"Action.{self.name}"
+
+
+ALL: Final = tuple(Action)
+
+GapKind: TypeAlias = Literal["settled", "at once", "ticks", "time"]
+
+
+@attrs.frozen
+class Gap:
+    """What lies before an action.
+
+    - ``"settled"``: all tasks wait for something that has not happened;
+    - ``"at once"``: nothing: it happens in the same step as the one before, or as the request;
+    - ``"ticks"``: each task that was ready had its turn, ``count`` times;
+    - ``"time"``: all tasks wait, and virtual time moves to the next deadline or the end of the next
+      sleep, ``count`` times; those that this wakes have not had their turn yet.
+    """
+
+    kind: GapKind = "settled"
+    count: int = 1
+
+    def __str__(self) -> str:
+        if self.kind == "settled":
+            return "when all is quiet"
+        if self.kind == "at once":
+            return "at once"
+        if self.kind == "ticks":
+            return f"after {self.count} tick{'s' * (self.count > 1)} of the scheduler"
+        return "as time moves on" + (f", {self.count} times" if self.count > 1 else "")
+
+
+SETTLED: Final = Gap("settled")
+AT_ONCE: Final = Gap("at once")
+
+
+@attrs.frozen
+class Step:
+    """An action, and what lies before it."""
+
+    action: Action
+    gap: Gap = SETTLED
+
+    def __str__(self) -> str:
+        return f"{self.action.value}, {self.gap}"
+
+
+@attrs.frozen
+class Order:
+    """What happens around an exchange, after its request was sent.
+
+    ``turns``: where several tasks are ready at the same time, one number each time, which names one
+    of their possible orders; 0, as where they are used up, is that in which they were made. The
+    ``repr`` is Python, to keep an order in a test.
+    """
+
+    steps: tuple[Step, ...] = ()
+    turns: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        steps = "; ".join(map(str, self.steps)) or "nothing"
+        return steps + (f" (turns {', '.join(map(str, self.turns))})" if self.turns else "")
+
+    def made_possible(self, actions: Collection[Action]) -> Order:
+        """Without what cannot happen, or would change nothing: of two alike the second (but for
+        PROGRESS), what a client says when it has left, PROGRESS of what was told to complete."""
+        kept: list[Step] = []
+        gone: set[Action] = set()
+        for step in self.steps:
+            if step.action in actions and step.action not in gone:
+                kept.append(step)
+                gone |= _EXCLUDES.get(step.action, {step.action})
+        turns = list(self.turns)
+        while turns and not turns[-1]:
+            turns.pop()
+        return Order(tuple(kept), tuple(turns))
+
+
+_EXCLUDES: Final[dict[Action, set[Action]]] = {
+    Action.PROGRESS: set(),
+    Action.COMPLETE: {Action.COMPLETE, Action.PROGRESS},
+    Action.DISCONNECT: {Action.DISCONNECT, Action.CANCEL, Action.DUPLICATE_CANCEL},
+}

@@ -1,0 +1,430 @@
+"""One order, played in one Trio run against a server, over a wire in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+import trio
+import trio.testing
+
+from ..runtime.exchange import Exchange
+from ..runtime.groups import leaf_of
+from ..runtime.journal import Record
+from ..runtime.lifecycle import CancelCause, LateOutcome, State
+from ..runtime.rounds import InputRequired
+from ..server import Server
+from ..transports.framing import Frame
+from .actions import Action, Gap, Order
+from .logs import Failures
+from .places import place_of
+from .raced import Script
+from .requests import Request
+from .traces import EXCHANGE, PROBE, Event, Trace, What
+from .watching import Watch
+
+__all__ = ["Play"]
+
+_TINY: Final = 1e-9
+"""Seconds that a clock moves at least: less may be lost in its digits."""
+
+
+class _Wire:
+    """A wire in the race's hands. Whatever the client has sent by then is taken in one read."""
+
+    label = "race"
+
+    def __init__(self, note: Callable[..., None]) -> None:
+        self._to_server, self._incoming = trio.open_memory_channel[bytes](math.inf)
+        self._note = note
+        self.closed_by_client = False
+
+    def feed(self, message: Any) -> None:
+        try:
+            self._to_server.send_nowait(msgspec.json.encode(message))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # the server has left
+
+    def hang_up(self) -> None:
+        self.closed_by_client = True
+        self._to_server.close()
+
+    async def receive(self) -> list[Frame] | None:
+        try:
+            frames: list[Frame] = [await self._incoming.receive()]
+        except trio.EndOfChannel:
+            self._note("eof")
+            return None
+        while self._incoming.statistics().current_buffer_used:
+            frames.append(self._incoming.receive_nowait())
+        for frame in frames:
+            assert isinstance(frame, bytes)
+            self._note("read", message=msgspec.json.decode(frame))
+        return frames
+
+    async def send(self, frames: list[bytes], moved: Callable[[], None]) -> None:
+        for frame in frames:
+            self._note("written", message=msgspec.json.decode(frame))
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        self._to_server.close()
+        self._incoming.close()
+        await trio.lowlevel.checkpoint()
+
+
+class _RaceWatch(Watch):
+    """Follows the handler, and looks at the exchange after each step of any task.
+
+    :param limit: steps after which a handler is taken to be busy for ever.
+    """
+
+    def __init__(self, play: Play, bound: float, limit: int) -> None:
+        super().__init__(play, bound)
+        self.driver: trio.lowlevel.Task | None = None
+        self.ticks = 0
+        self.steps = 0  # of all tasks but the driver
+        self.handler_steps = 0
+        self.has_run = False  # up to an await in the handler's own source
+        self.too_many = False
+        self._play = play
+        self._limit = limit
+
+    def after_io_wait(self, timeout: float) -> None:
+        self.ticks += 1
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        super().after_task_step(task)
+        if task is not self.driver:
+            self.steps += 1
+        self.call(self._play.look)
+
+    def stepped(self, task: trio.lowlevel.Task) -> None:
+        self.handler_steps += 1
+        if not self.has_run:
+            self.has_run = place_of(task) is not None
+        if self.handler_steps > self._limit:
+            self.too_many = not self.struck
+            self.note_unbounded(task, f"it is still busy after {self._limit} steps")
+            self.give_up()
+
+
+class Play:
+    """Plays an order. What came of it is in the attributes; :mod:`.rules` judges it.
+
+    :param script: the tool that does as it is told; ``None``: the handler is the user's.
+    :param bound: virtual seconds for the end, once the exchange is to stop.
+    :param longest: virtual seconds for a handler that nobody stops.
+    :param limit: steps of the handler's tasks.
+    """
+
+    root = "trio-mcp exchange"
+
+    def __init__(
+        self,
+        server: Server,
+        request: Request,
+        script: Script | None,
+        order: Order,
+        bound: float,
+        longest: float,
+        limit: int,
+    ) -> None:
+        self.order = order
+        self.trace = Trace()
+        self.exchange: Exchange | None = None
+        self.records: list[Record] = []
+        self.left: list[str] = []
+        self.crash: Exception | None = None
+        self.failures = Failures()
+        self.watch = _RaceWatch(self, bound, limit)
+        self.shut_down = False
+        self.asked_for_probe = False
+        self._server = server
+        self._core = server._core
+        self._inflight_before = self._core.inflight
+        self._request = request
+        self._script = script
+        self._longest = longest
+        self._wire = _Wire(self.note)
+        self._state = State.RUNNING
+        self._reported = 0
+        self._handler_over = False
+        self._must_end = math.inf
+        self._around = trio.CancelScope()
+        self._closed = False
+        self._clock: trio.testing.MockClock
+
+    @property
+    def reason(self) -> str:
+        """What the handler's ``trio.Cancelled`` says."""
+        cause = self.exchange.cause if self.exchange is not None else None
+        return cause.source.value if cause is not None else ""
+
+    # Running --------------------------------------------------------------------------------------
+
+    async def run(self, clock: trio.testing.MockClock) -> None:
+        self._clock = clock
+        self.watch.driver = trio.lowlevel.current_task()
+        with self.failures.taken(), self._taps():
+            async with trio.open_nursery() as nursery:
+                self.watch.nursery = nursery
+                nursery.start_soon(self._serve, name="trio-mcp race: the server")
+                await self._play()
+                await self._probe()
+                await self._leave()
+        self._look_for_leftovers()
+
+    async def _serve(self) -> None:
+        with self._around:
+            try:
+                await self._server.serve_wire(self._wire)
+            except Exception as error:
+                self.crash = error
+        self._closed = True
+        self.note("closed")
+
+    async def _play(self) -> None:
+        self._wire.feed(msgspec.Raw(self._request.encode(self._core.era.version, EXCHANGE, "race")))
+        for number, step in enumerate(self.order.steps, start=1):
+            await self._wait(step.gap)
+            self.note("action", f"{number}. {step.action.value}, {step.gap}")
+            await self._act(step.action)
+        await self._settle()
+        self.note("settled")
+
+    async def _act(self, action: Action) -> None:
+        if action is Action.CANCEL:
+            self._wire.feed(_cancelled("race"))
+        elif action is Action.DUPLICATE_CANCEL:
+            self._wire.feed(_cancelled("race"))
+            self._wire.feed(_cancelled("race, again"))
+        elif action is Action.DISCONNECT:
+            self._wire.hang_up()
+        elif action is Action.SHUTDOWN:
+            self.shut_down = True
+            self._stop_within(self._core.limits.drain + self.watch.bound)
+            self._around.cancel("shutdown")
+        elif self._script is not None:
+            self._script.tell(action.value)
+        elif action is Action.COMPLETE:
+            await self._run_until(lambda: self._handler_over)
+        else:
+            before = self._reported
+            await self._run_until(lambda: self._reported > before or self._handler_over)
+
+    # Waiting --------------------------------------------------------------------------------------
+
+    async def _wait(self, gap: Gap) -> None:
+        if gap.kind == "settled":
+            await trio.testing.wait_all_tasks_blocked()
+        elif gap.kind == "ticks":
+            for _ in range(gap.count):
+                await trio.lowlevel.checkpoint()
+        elif gap.kind == "time":
+            for _ in range(gap.count):
+                await trio.testing.wait_all_tasks_blocked()
+                self._move_time(math.inf)
+
+    async def _run_until(self, reached: Callable[[], bool]) -> None:
+        """Tick by tick; time moves on where nobody has anything to do."""
+        idle = 0
+        while not reached() and not self._has_ended():
+            before = self.watch.steps
+            await trio.lowlevel.checkpoint()
+            idle = idle + 1 if self.watch.steps == before else 0
+            if idle >= 2:  # nobody is ready: one tick may end before the others have their turn
+                idle = 0
+                if not self._move_time(self._longest):
+                    return
+
+    def _move_time(self, latest: float) -> bool:
+        """To the next deadline. False: there is none until ``latest``."""
+        seconds = trio.lowlevel.current_statistics().seconds_to_next_deadline
+        now = trio.current_time()
+        if math.isinf(seconds) or now + seconds > latest:
+            return False
+        self._clock.jump(max(seconds, 0) if now + seconds > now else _TINY)
+        return True
+
+    async def _settle(self) -> None:
+        """Until the exchange has ended, or it is plain that it does not."""
+        while True:
+            await trio.testing.wait_all_tasks_blocked()
+            latest = min(self._must_end, self.watch.latest, self._longest)
+            if self._has_ended() or not self._move_time(latest + _TINY):
+                break
+        stops = self.watch.struck or self._must_end < math.inf
+        if stops and self.watch.tasks:
+            self.watch.note_endless()
+            self.watch.give_up()
+            await trio.lowlevel.checkpoint()
+
+    async def _probe(self) -> None:
+        """A second request on the same connection, if there is one."""
+        if self._wire.closed_by_client or self.shut_down:
+            return
+        self.asked_for_probe = True
+        probe = Request("probe", "server/discover", {})
+        self._wire.feed(msgspec.Raw(probe.encode(self._core.era.version, PROBE, "race")))
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def _leave(self) -> None:
+        """The client leaves, and all has to end."""
+        self._look_for_exchange()
+        if not self.shut_down:
+            self._wire.hang_up()
+        limits = self._core.limits
+        begun = trio.current_time()
+        # The clean-up of what still runs; the last answers, and goodbyes.
+        latest = begun + self.watch.bound + limits.cleanup + 3 * limits.drain
+        while True:
+            await trio.testing.wait_all_tasks_blocked()
+            if self._closed:
+                return
+            if not self._move_time(latest):
+                break
+        why = "the server does not end, though it was shut down"
+        if not self.shut_down:
+            why = "its connection does not end, though the client has left"
+        if self.watch.unbounded is None:
+            place = next(filter(None, map(place_of, self.watch.tasks)), None)
+            self.watch.unbounded = (place, why)
+        self.watch.give_up()
+        await trio.lowlevel.checkpoint()
+
+    def _stop_within(self, seconds: float) -> None:
+        self._must_end = min(self._must_end, trio.current_time() + seconds)
+
+    def _has_ended(self) -> bool:
+        exchange = self.exchange
+        if exchange is None or self.watch.tasks:
+            return exchange is None and self._closed
+        return bool(self.records) or exchange.ended_at is not None
+
+    # Looking --------------------------------------------------------------------------------------
+
+    def note(self, what: What, text: str = "", message: Any = None) -> None:
+        """One more event. What the exchange's state has become before it comes first."""
+        self.look()
+        self._append(what, text=text, message=message)
+        gone = what == "eof" or (what == "read" and _is_cancel(message))
+        if gone and self.exchange is not None and self.exchange.ended_at is None:
+            self._stop_within(self.watch.bound)
+
+    def _append(self, what: What, **more: Any) -> None:
+        self.trace.append(Event(what, trio.current_time(), self.watch.ticks, **more))
+
+    def look(self) -> None:
+        """See whether the exchange has another state, or its handler has reported."""
+        exchange = self.exchange
+        if exchange is None:
+            return
+        progress = exchange.progress
+        if progress is not None and progress.reported > self._reported:
+            self._reported = progress.reported
+            self._append("reported")
+        if exchange.state is not self._state:
+            states = (self._state, exchange.state)
+            self._state = exchange.state
+            self._append("state", states=states, cause=exchange.cause)
+            if states[0] is State.RUNNING and exchange.cause is not None:
+                self._note_strike(exchange, exchange.cause)
+
+    def _note_strike(self, exchange: Exchange, cause: CancelCause) -> None:
+        self.watch.begin()
+        if exchange._nursery is not None:
+            self.watch.look_whom_it_reached()
+
+    @contextmanager
+    def _taps(self) -> Iterator[None]:
+        """Listen at the runtime, for as long as this lasts."""
+        core: Any = self._core
+        journal: Any = core.journal
+        opened, handled = core.open, core.handle
+        added, added_late = journal.add, journal.add_late
+
+        def open_(request: Any, *args: Any) -> Exchange:
+            exchange: Exchange = opened(request, *args)
+            if request.id == EXCHANGE and self.exchange is None:
+                self.exchange = exchange
+                self.note("opened")
+            return exchange
+
+        async def handle(exchange: Exchange) -> Any:
+            if exchange is not self.exchange:
+                return await handled(exchange)
+            return await self._handle(handled, exchange)
+
+        def add(record: Record) -> None:
+            added(record)
+            if self.exchange is not None and record.key == self.exchange.key:
+                self.records.append(record)
+                for late in record.late:
+                    self.note("late", late.kind)
+                self.note("recorded", record.state.value)
+
+        def add_late(record: Record, late: LateOutcome, all_late: Any) -> None:
+            added_late(record, late, all_late)
+            if record in self.records:
+                self.note("late", late.kind)
+
+        core.open, core.handle = open_, handle
+        journal.add, journal.add_late = add, add_late
+        try:
+            yield
+        finally:
+            del core.open, core.handle, journal.add, journal.add_late
+
+    async def _handle(self, handled: Callable[[Exchange], Any], exchange: Exchange) -> Any:
+        self.note("began")
+        outcome = "cancelled"
+        try:
+            result = await handled(exchange)
+            outcome = "result"
+            return result
+        except BaseException as raised:
+            if isinstance(leaf_of(raised), InputRequired):
+                outcome = "result"  # it asks the client
+            elif not _is_cancellation(raised):
+                outcome = "error"
+            raise
+        finally:
+            self._handler_over = True
+            self.note("outcome", outcome)
+
+    def _look_for_exchange(self) -> None:
+        """Whether it is still listed, while its connection goes on."""
+        if not self._has_ended():
+            return
+        for connection in self._core.connections:
+            if any(exchange is self.exchange for exchange in connection.exchanges()):
+                self.left.append("it has ended, and its connection still lists it")
+
+    def _look_for_leftovers(self) -> None:
+        inflight = self._core.inflight - self._inflight_before
+        if inflight:
+            self.left.append(f"the server still counts {inflight} requests in flight")
+        self.left += [
+            f"still in the scope tree: {scope.kind.value} {scope.label}"
+            for scope in self._server.scopes().walk()
+        ][1:]
+
+
+def _cancelled(reason: str) -> dict[str, Any]:
+    params = {"requestId": EXCHANGE, "reason": reason}
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+
+
+def _is_cancel(message: Any) -> bool:
+    return bool(message.get("method") == "notifications/cancelled")
+
+
+def _is_cancellation(raised: BaseException) -> bool:
+    """Whether it is ``trio.Cancelled``, or a group of nothing else."""
+    if isinstance(raised, BaseExceptionGroup):
+        return raised.split(trio.Cancelled)[1] is None
+    return isinstance(raised, trio.Cancelled)
