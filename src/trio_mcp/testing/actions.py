@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import Enum
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import attrs
 
-__all__ = ["ALL", "AT_ONCE", "SETTLED", "Action", "Gap", "GapKind", "Order", "Step"]
+__all__ = ["ALL", "AT_ONCE", "SETTLED", "Action", "Gap", "Order", "Step"]
 
 
 class Action(Enum):
@@ -36,35 +36,36 @@ class Action(Enum):
 
 ALL: Final = tuple(Action)
 
-GapKind: TypeAlias = Literal["settled", "at once", "ticks", "time"]
-
 
 @attrs.frozen
 class Gap:
     """What lies before an action.
 
-    - ``"settled"``: all tasks wait for something that has not happened;
-    - ``"at once"``: nothing: it happens in the same step as the one before, or as the request;
-    - ``"ticks"``: each task that was ready had its turn, ``count`` times;
-    - ``"time"``: all tasks wait, and virtual time moves to the next deadline or the end of the next
-      sleep, ``count`` times; those that this wakes have not had their turn yet.
+    :param quiet: all tasks wait for something that has not happened. If not, and without ticks, the
+        action happens in the same step as the one before it, or as the request: at once.
+    :param moves: so many times, after all is quiet, virtual time moves to the next deadline or the
+        end of the next sleep. Whom the last of them wakes has not had its turn yet.
+    :param ticks: then, each task that is ready has its turn, so many times.
     """
 
-    kind: GapKind = "settled"
-    count: int = 1
+    quiet: bool = True
+    moves: int = 0
+    ticks: int = 0
 
     def __str__(self) -> str:
-        if self.kind == "settled":
-            return "when all is quiet"
-        if self.kind == "at once":
-            return "at once"
-        if self.kind == "ticks":
-            return f"after {self.count} tick{'s' * (self.count > 1)} of the scheduler"
-        return "as time moves on" + (f", {self.count} times" if self.count > 1 else "")
+        parts = []
+        if self.moves:
+            times = f" {self.moves} times" if self.moves > 1 else ""
+            parts.append(f"as time moves on{times}")
+        elif self.quiet:
+            parts.append("when all is quiet")
+        if self.ticks:
+            parts.append(f"{self.ticks} tick{'s' * (self.ticks > 1)} later")
+        return ", ".join(parts) or "at once"
 
 
-SETTLED: Final = Gap("settled")
-AT_ONCE: Final = Gap("at once")
+SETTLED: Final = Gap()
+AT_ONCE: Final = Gap(quiet=False)
 
 
 @attrs.frozen

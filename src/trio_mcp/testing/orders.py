@@ -17,8 +17,8 @@ __all__ = ["short_orders", "smallest_failing"]
 _GAPS: Final = (
     SETTLED,
     AT_ONCE,
-    *(Gap("ticks", count) for count in range(1, 7)),
-    *(Gap("time", count) for count in range(1, 5)),
+    *(Gap(quiet=False, ticks=ticks) for ticks in range(1, 9)),
+    *(Gap(moves=moves, ticks=ticks) for moves in range(1, 5) for ticks in range(9)),
 )
 _LONGEST: Final = 6
 _TURNS: Final = 12
@@ -83,13 +83,22 @@ def smallest_failing(
 
 
 def _strategy(actions: Sequence[Action]) -> SearchStrategy[Order]:
+    """Few draws for each order, the simplest first: so it is quick to make, and to shrink."""
     from hypothesis import strategies as st
 
-    steps = st.builds(Step, st.sampled_from(actions), st.sampled_from(_GAPS))
-    turns = st.lists(st.integers(0, _PERMUTATIONS - 1), max_size=_TURNS)
+    steps = st.sampled_from([Step(action, gap) for gap in _GAPS for action in actions])
     orders = st.builds(
-        lambda steps, turns: Order(tuple(steps), tuple(turns)),
+        lambda steps, number: Order(tuple(steps), _turns(number)),
         st.lists(steps, min_size=1, max_size=_LONGEST),
-        turns,
+        st.integers(0, _PERMUTATIONS**_TURNS - 1),
     )
     return orders.map(lambda order: order.made_possible(actions))
+
+
+def _turns(number: int) -> tuple[int, ...]:
+    """Its digits, the smallest first; most of the smaller numbers have few."""
+    turns = []
+    while number:
+        number, turn = divmod(number, _PERMUTATIONS)
+        turns.append(turn)
+    return tuple(turns)

@@ -102,6 +102,10 @@ class _RaceWatch(Watch):
             self.steps += 1
         self.call(self._play.look)
 
+    def give_up(self) -> None:
+        super().give_up()
+        self._play.let_time_pass()
+
     def stepped(self, task: trio.lowlevel.Task) -> None:
         self.handler_steps += 1
         if not self.has_run:
@@ -219,15 +223,14 @@ class Play:
     # Waiting --------------------------------------------------------------------------------------
 
     async def _wait(self, gap: Gap) -> None:
-        if gap.kind == "settled":
+        if gap.quiet or gap.moves:
             await trio.testing.wait_all_tasks_blocked()
-        elif gap.kind == "ticks":
-            for _ in range(gap.count):
-                await trio.lowlevel.checkpoint()
-        elif gap.kind == "time":
-            for _ in range(gap.count):
+        for move in range(gap.moves):
+            if move:
                 await trio.testing.wait_all_tasks_blocked()
-                self._move_time(math.inf)
+            self._move_time(math.inf)
+        for _ in range(gap.ticks):
+            await trio.lowlevel.checkpoint()
 
     async def _run_until(self, reached: Callable[[], bool]) -> None:
         """Tick by tick; time moves on where nobody has anything to do."""
@@ -295,6 +298,10 @@ class Play:
             self.watch.unbounded = (place, why)
         self.watch.give_up()
         await trio.lowlevel.checkpoint()
+
+    def let_time_pass(self) -> None:
+        """From now on by itself: the order is over, and what still runs is to end."""
+        self._clock.autojump_threshold = 0
 
     def _stop_within(self, seconds: float) -> None:
         self._must_end = min(self._must_end, trio.current_time() + seconds)
