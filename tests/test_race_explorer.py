@@ -47,7 +47,7 @@ held: set[str] = set()
 
 
 def race_of(handler: Handler, **options: Any) -> RaceReport:
-    """As a tool of a server."""
+    """As a tool of a server; without what takes long, unless it is asked for."""
 
     def make() -> Server:
         held.clear()
@@ -55,7 +55,7 @@ def race_of(handler: Handler, **options: Any) -> RaceReport:
         server.tool(name="tool")(handler)
         return server
 
-    return race(make, "tool", check=lambda: not held, **{"examples": 60, **options})
+    return race(make, "tool", check=lambda: not held, **{"examples": 0, "ticks": 0, **options})
 
 
 def order(*steps: Action | tuple[Action, Gap], turns: tuple[int, ...] = ()) -> Order:
@@ -86,11 +86,11 @@ def test_the_runtime_holds_in_every_order(clean: RaceReport) -> None:
 
 
 def test_all_orders_of_two_actions_are_played() -> None:
-    report = race([CANCEL, DISCONNECT], examples=0)
+    report = race([CANCEL, DISCONNECT], examples=0, ticks=0)
     # nothing; 2 of one action; cancel and disconnect, each at once or not: one cannot cancel later
     assert (report.orders, report.exhausted) == (1 + 2 * 2 + 4, 2)
-    assert race([COMPLETE], examples=0, exhaust=1).orders == 3
-    assert race([PROGRESS], examples=0).orders == 1 + 2 + 4
+    assert race([COMPLETE], examples=0, ticks=0, exhaust=1).orders == 3
+    assert race([PROGRESS], examples=0, ticks=0).orders == 1 + 2 + 4
 
 
 # Good handlers ------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ async def is_endless(ctx: Context) -> str:
 
 @pytest.mark.parametrize("handler", [cleans_up, has_children, fails, is_endless])
 def test_a_good_handler_has_no_problems(handler: Handler) -> None:
-    report = race_of(handler)
+    report = race_of(handler, exhaust=1, ticks=10, examples=20)
     report.raise_for_problems()
     assert report.stopped is None
 
@@ -233,7 +233,7 @@ def test_a_mistake_is_found_in_the_smallest_order(handler: Handler, kind: str) -
 
 
 def test_a_clean_up_that_runs_into_its_limit() -> None:
-    assert found(race_of(takes_too_long))["clean-up"] == order(COMPLETE)
+    assert found(race_of(takes_too_long, examples=0)) == {"clean-up": order()}
 
 
 async def is_late_to_try(ctx: Context) -> str:
@@ -247,16 +247,12 @@ async def is_late_to_try(ctx: Context) -> str:
         held.discard("hold")
 
 
-def test_a_mistake_that_takes_one_tick_is_found_and_shrunk() -> None:
-    """No order of the short ones has it: Hypothesis does."""
-    assert race_of(is_late_to_try, examples=0).problems == ()
-    report = race_of(is_late_to_try, examples=200)
-    ((kind, smallest),) = found(report).items()
-    assert kind == "clean-up"
-    assert len(smallest.steps) == 1
-    assert smallest.steps[0].gap.ticks > 0
-    assert smallest.turns == ()
-    assert found(race_of(is_late_to_try, examples=200)) == found(report)
+def test_a_mistake_that_takes_one_tick_is_found() -> None:
+    """No order of quiet moments has it."""
+    assert race_of(is_late_to_try, actions=[CANCEL]).problems == ()
+    assert found(race_of(is_late_to_try, actions=[CANCEL], ticks=10)) == {
+        "clean-up": order((CANCEL, Gap(quiet=False, ticks=5)))
+    }
 
 
 async def is_late_to_try_again(ctx: Context) -> str:
@@ -269,10 +265,25 @@ async def is_late_to_try_again(ctx: Context) -> str:
 
 
 def test_a_mistake_between_two_waits() -> None:
-    report = race_of(is_late_to_try_again, actions=[CANCEL, SHUTDOWN], examples=300)
-    (smallest,) = found(report).values()
-    assert smallest.steps[0].gap.moves == 1
-    assert len(smallest.steps) == 1
+    report = race_of(is_late_to_try_again, actions=[CANCEL], ticks=20)
+    assert found(report) == {"clean-up": order((CANCEL, Gap(moves=1, ticks=1)))}
+
+
+def test_hypothesis_finds_and_shrinks_what_short_orders_do_not_have() -> None:
+    async def progresses(ctx: Context) -> str:
+        ctx.progress(1)
+        await trio.sleep(1)
+        ctx.progress(2)
+        await trio.sleep(1)
+        held.add("hold")
+        await trio.sleep(1)
+        held.discard("hold")
+        return "done"
+
+    options = {"actions": [CANCEL, PROGRESS], "exhaust": 1, "ticks": 0, "examples": 200}
+    report = race_of(progresses, **options)
+    assert found(report) == {"clean-up": order((CANCEL, Gap(moves=2, ticks=1)))}
+    assert found(race_of(progresses, **options)) == found(report)
 
 
 # Mistakes of the runtime --------------------------------------------------------------------------
@@ -377,8 +388,9 @@ def second_cancel_cleans_up_again(patch: pytest.MonkeyPatch) -> None:
         callbacks = list(exits._callbacks)
         await really(self, exits)
         if self.extra_cancels:
-            for fn, args in callbacks:
-                await fn(*args)  # type: ignore[misc]
+            with trio.move_on_after(1, shield=True):
+                for fn, args in callbacks:
+                    await fn(*args)  # type: ignore[misc]
 
     really = Exchange._exit
     patch.setattr(Exchange, "_exit", exit_)
@@ -444,7 +456,7 @@ def cancel_ends_the_connection(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ServerConnection, "_on_cancelled", on_cancelled)
 
 
-def late_cancel_is_an_error(patch: pytest.MonkeyPatch) -> None:
+def cancel_crashes_the_reader(patch: pytest.MonkeyPatch) -> None:
     def on_cancelled(self: ServerConnection, notification: Any) -> None:
         del self._exchanges[f's"{notification.params["requestId"]}"']
         really(self, notification)
@@ -469,37 +481,355 @@ def delivery_is_not_noted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Exchange, "written", written)
 
 
-MUTATIONS: list[tuple[Callable[[pytest.MonkeyPatch], None], dict[str, Order]]] = [
-    (reply_ignores_the_guard, {}),
-    (answers_twice, {}),
-    (answers_a_cancellation, {}),
-    (forgets_the_answer, {}),
-    (progress_after_the_end, {}),
-    (progress_after_a_cancel, {}),
-    (progress_goes_back, {}),
-    (scope_is_not_removed, {}),
-    (late_outcome_is_lost, {}),
-    (second_cancel_cleans_up_again, {}),
-    (second_cancel_ends_it_again, {}),
-    (second_cause_wins, {}),
-    (disconnect_cancels_nothing, {}),
-    (shutdown_cancels_nothing, {}),
-    (cancel_is_ignored, {}),
-    (cancel_does_not_reach_the_tasks, {}),
-    (cancel_ends_the_connection, {}),
-    (late_cancel_is_an_error, {}),
-    (reason_is_lost, {}),
-    (delivery_is_not_noted, {}),
+Mutation = Callable[[pytest.MonkeyPatch], None]
+IN_TICKS = {"exhaust": 1}
+QUIET = {"ticks": 0}
+
+GUARD = order(COMPLETE, (CANCEL, Gap(moves=1, ticks=3)))
+"""The answer waits in the writer: of all ticks, that is the one."""
+
+MUTATIONS: list[tuple[Mutation, dict[str, int], list[Action], dict[str, Order]]] = [
+    (reply_ignores_the_guard, IN_TICKS, [CANCEL, COMPLETE], {"spoke": GUARD, "disagrees": GUARD}),
+    (
+        progress_after_a_cancel,
+        IN_TICKS,
+        [CANCEL, PROGRESS],
+        {"spoke": order(PROGRESS, (CANCEL, Gap(quiet=False, ticks=1)))},
+    ),
+    (progress_after_the_end, QUIET, [COMPLETE, PROGRESS], {"spoke": order(PROGRESS, COMPLETE)}),
+    (progress_goes_back, QUIET, [COMPLETE, PROGRESS], {"progress": order(PROGRESS, PROGRESS)}),
+    (answers_twice, QUIET, [CANCEL, COMPLETE], {"answers": order(COMPLETE)}),
+    (answers_a_cancellation, QUIET, [CANCEL, COMPLETE], {"spoke": order(), "disagrees": order()}),
+    (
+        forgets_the_answer,
+        QUIET,
+        [CANCEL, COMPLETE],
+        {"connection": order(), "terminal state": order(COMPLETE), "answers": order(COMPLETE)},
+    ),
+    (scope_is_not_removed, QUIET, [CANCEL, COMPLETE], {"leaked": order()}),
+    (late_outcome_is_lost, QUIET, [CANCEL, COMPLETE], {"late outcome": order(COMPLETE, CANCEL)}),
+    (second_cancel_cleans_up_again, QUIET, [CANCEL, DUPLICATE], {"clean-up": order(DUPLICATE)}),
+    (
+        second_cancel_ends_it_again,
+        QUIET,
+        [CANCEL, DUPLICATE],
+        {kind: order(DUPLICATE) for kind in ("crashed", "terminal state", "connection", "leaked")},
+    ),
+    (second_cause_wins, QUIET, [CANCEL, DISCONNECT], {"disagrees": order(CANCEL, DISCONNECT)}),
+    (
+        disconnect_cancels_nothing,
+        QUIET,
+        [COMPLETE, DISCONNECT],
+        {
+            "unbounded": order(),
+            "spoke": order(COMPLETE, DISCONNECT),
+            "disagrees": order(COMPLETE, DISCONNECT),
+        },
+    ),
+    (shutdown_cancels_nothing, QUIET, [COMPLETE, SHUTDOWN], {"unbounded": order(SHUTDOWN)}),
+    (
+        cancel_is_ignored,
+        QUIET,
+        [CANCEL, COMPLETE],
+        {
+            "unbounded": order(CANCEL),
+            "disagrees": order((CANCEL, AT_ONCE)),
+            "spoke": order(CANCEL, COMPLETE),
+        },
+    ),
+    (cancel_does_not_reach_the_tasks, QUIET, [CANCEL, COMPLETE], {"unbounded": order()}),
+    (cancel_ends_the_connection, QUIET, [CANCEL, COMPLETE], {"connection": order(CANCEL)}),
+    (
+        cancel_crashes_the_reader,
+        QUIET,
+        [CANCEL, COMPLETE],
+        {kind: order(CANCEL) for kind in ("crashed", "disagrees", "connection")},
+    ),
+    (reason_is_lost, QUIET, [CANCEL, COMPLETE], {"disagrees": order(CANCEL)}),
+    (delivery_is_not_noted, QUIET, [CANCEL, COMPLETE], {"disagrees": order(COMPLETE)}),
 ]
 
 
-@pytest.mark.parametrize(("mutate", "expected"), MUTATIONS, ids=lambda it: getattr(it, "__name__", ""))
+@pytest.mark.parametrize(
+    ("mutate", "options", "actions", "expected"),
+    MUTATIONS,
+    ids=lambda it: getattr(it, "__name__", ""),
+)
 def test_a_runtime_that_breaks_an_invariant_is_caught(
-    mutate: Callable[[pytest.MonkeyPatch], None],
+    mutate: Mutation,
+    options: dict[str, Any],
+    actions: list[Action],
     expected: dict[str, Order],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mutate(monkeypatch)
-    report = race(examples=60)
-    print(report.describe())
+    report = race(actions, examples=0, **options)
     assert found(report) == expected
+    for problem in report.problems:
+        assert f"✗ {problem.kind}: " in problem.diagram
+
+
+# Orders and turns ---------------------------------------------------------------------------------
+
+
+def test_an_order_is_plain_data_that_a_test_can_keep() -> None:
+    kept = order(COMPLETE, (CANCEL, Gap(moves=1, ticks=3)), turns=(0, 1))
+    assert eval(repr(kept)) == kept
+    assert str(kept) == (
+        "complete, when all is quiet; cancel, as time moves on, 3 ticks later (turns 0, 1)"
+    )
+    assert [str(gap) for gap in (AT_ONCE, Gap(), Gap(quiet=False, ticks=1), Gap(moves=2))] == [
+        "at once",
+        "when all is quiet",
+        "1 tick later",
+        "as time moves on 2 times",
+    ]
+
+
+def test_what_cannot_happen_is_left_out() -> None:
+    wild = order(PROGRESS, PROGRESS, COMPLETE, PROGRESS, DISCONNECT, CANCEL, DISCONNECT, turns=(0,))
+    assert wild.made_possible(list(Action)) == order(PROGRESS, PROGRESS, COMPLETE, DISCONNECT)
+    assert wild.made_possible([PROGRESS, CANCEL]) == order(*[PROGRESS] * 3, CANCEL)
+
+
+def test_turns_are_permutations_and_the_first_is_the_order_of_age() -> None:
+    def taken(number: int) -> str:
+        tasks = list("abc")
+        Turns([number]).shuffle(tasks)
+        return "".join(reversed(tasks))  # Trio takes the last one first
+
+    assert taken(0) == "abc"
+    assert len({taken(number) for number in range(6)}) == 6
+    turns = Turns([1])
+    for tasks in ["a"], ["a", "b"], ["a", "b"]:
+        turns.shuffle(tasks)
+    assert turns.asked == 2
+
+
+def test_turns_make_a_difference() -> None:
+    """The handler's two tasks wake at the same time: who is first?"""
+    first: list[str] = []
+
+    async def two(ctx: Context) -> str:
+        async def child(name: str) -> None:
+            await trio.sleep(1)
+            first.append(name)
+
+        first.clear()
+        async with trio.open_nursery() as nursery:
+            for name in "ab":
+                nursery.start_soon(child, name)
+        return first[0]
+
+    seen = set()
+    for turns in [(), *((0,) * before + (2,) for before in range(8))]:
+        race_of(two, orders=[order(COMPLETE, turns=turns)])
+        seen.add("".join(first))
+    assert seen == {"ab", "ba"}
+
+
+def test_a_race_is_the_same_each_time_and_leaves_chance_alone() -> None:
+    chance = trio._core._run._r
+    before = chance.getstate()
+    random.seed(1)
+    reports = [race([CANCEL, SHUTDOWN], examples=40, ticks=3, seed=7) for _ in range(2)]
+    assert reports[0] == reports[1]
+    assert chance.getstate() == before
+    assert trio._core._run._r is chance
+
+
+# The report ---------------------------------------------------------------------------------------
+
+PARTICIPANTS = ["C as Client", "W as Connection", "E as Exchange", "H as Handler"]
+LINE = re.compile(
+    r"(Note over [CWEH](,[CWEH])?: [^;#]+|[CWEH](-->>|->>|-x|--x)[CWEH]: [^;#]+"
+    r"|rect rgb\(255, 214, 214\)|end)"
+)
+
+
+def test_a_diagram_is_a_sequence_of_lines_that_mermaid_knows() -> None:
+    report = race_of(forgets_finally)
+    head, *rest = report.diagram.splitlines()
+    lines = [line.strip() for line in rest]
+    assert head == "sequenceDiagram"
+    assert lines[:4] == [f"participant {one}" for one in PARTICIPANTS]
+    for line in lines[4:]:
+        assert LINE.fullmatch(re.sub(r"#35;|#59;", "", line)), line
+    assert lines.count("end") == sum(line.startswith("rect") for line in lines)
+    shown = "\n".join(lines)
+    for part in (
+        "C->>W: tools/call (tool)\nW->>E: begins\nE->>H: runs",
+        "Note over C: 1. cancel, when all is quiet\nC->>W: notifications/cancelled (race)",
+        "Note over E: running → cancelling (notification)\nH-->>E: trio.Cancelled",
+        "Note over E: cancelling → cancelled (notification)\nNote over E: in the journal",
+        "rect rgb(255, 214, 214)\nNote over C,H: ✗ clean-up: the check is not true: ",
+    ):
+        assert part in shown
+
+
+def test_a_report_has_each_order_once() -> None:
+    async def bad_twice(ctx: Context) -> str:
+        held.add("hold")
+        try:
+            await trio.sleep(1)
+        except trio.Cancelled:
+            pass
+        else:
+            held.discard("hold")
+        return "done; #1"
+
+    report = race_of(bad_twice, exhaust=1)
+    assert found(report) == {"swallowed": order(CANCEL), "clean-up": order(CANCEL)}
+    text = report.describe()
+    assert text.splitlines()[0].startswith("tool: ")
+    assert text.splitlines()[0].endswith(", all of up to 1 action among them: 2 problems")
+    assert text.count("sequenceDiagram") == 1
+    assert "2. clean-up: the check is not true" in text
+    assert "diagram: that of 1." in text
+
+
+def test_ignored_kinds_are_no_problems() -> None:
+    assert race_of(forgets_finally, ignore={"clean-up"}).problems == ()
+
+
+# What cannot be raced -----------------------------------------------------------------------------
+
+
+def test_threads_are_refused() -> None:
+    def plain(ctx: Context) -> str:
+        return threading.current_thread().name
+
+    with pytest.raises(RaceError, match="tool works in a thread or a process"):
+        race_of(plain)  # type: ignore[arg-type]
+
+
+def test_a_handler_that_is_always_busy_is_refused() -> None:
+    async def busy(ctx: Context) -> str:
+        while True:
+            await trio.lowlevel.checkpoint()
+
+    with pytest.raises(RaceError, match="always busy: it has taken 100 steps"):
+        race_of(busy, max_steps=100)
+
+
+def test_what_fails_though_nothing_happens() -> None:
+    async def leaves(ctx: Context) -> str:
+        held.add("hold")
+        return "done"
+
+    with pytest.raises(RaceError, match="tool fails though nothing happens to it: the check"):
+        race_of(leaves)
+
+
+def test_what_an_order_leaves_behind_stops_the_race() -> None:
+    server = Server("raced", version="1")
+    server.tool(name="tool")(forgets_finally)
+    held.clear()
+    report = race(server, "tool", check=lambda: not held, examples=20)
+    assert found(report) == {"clean-up": order(CANCEL)}
+    assert report.stopped is not None
+    assert "reset=" in report.stopped
+    with pytest.raises(RaceFailed, match="The race was stopped"):
+        report.raise_for_problems()
+    held.clear()
+    again = race(server, "tool", check=lambda: not held, reset=held.clear, examples=0, ticks=3)
+    assert again.stopped is None
+
+
+def test_what_to_race() -> None:
+    server = Server("empty", version="1")
+    with pytest.raises(TypeError, match="name what to ask"):
+        race(server)
+    with pytest.raises(TypeError, match="one tool, of one resource or of one prompt"):
+        race(server, "tool", prompt="prompt")
+    with pytest.raises(TypeError, match="has no arguments"):
+        race(server, resource="shop://hours", arguments={})
+    with pytest.raises(RaceError, match=r"nothing fails before it awaits: .*-32602"):
+        race(server, "nothing")
+    with pytest.raises(TypeError, match="takes a Server or what makes one"):
+        race(lambda: 7, "tool")  # type: ignore[arg-type, return-value]
+    with pytest.raises(TypeError, match="some Actions"):
+        race(["cancel"])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="takes a Server or what makes one"):
+        race([CANCEL], "tool")  # type: ignore[call-overload]
+
+
+def test_without_hypothesis_short_orders_remain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RaceError, match=r"install trio-mcp\[testing\]"):
+        race([CANCEL])
+    race([CANCEL], examples=0).raise_for_problems()
+
+
+# Our own handlers ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _stock() -> Iterator[None]:
+    before = dict(showroom.copies)
+    yield
+    showroom.copies.update(before)
+
+
+SHORT: dict[str, Any] = {"examples": 20, "exhaust": 1, "ticks": 6}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("order_book", {"title": "Dune"}),
+        ("ship_order", {"title": "Dune"}),
+        ("refund", {"title": "Dune"}),
+        ("audit", {}),
+    ],
+)
+def test_the_bookshop(tool: str, arguments: dict[str, str]) -> None:
+    race(
+        bookshop.server, tool, arguments, check=lambda: not bookshop.holds.total(), **SHORT
+    ).raise_for_problems()
+
+
+@pytest.mark.usefixtures("_stock")
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"resource": "stock://Dune"},
+        {"prompt": "recommend", "arguments": {"liked": "Dune"}},
+        {"tool": "order", "arguments": {"title": "Ulysses"}},
+    ],
+    ids=lambda asked: next(iter(asked.values())),
+)
+def test_the_showroom(asked: dict[str, Any]) -> None:
+    stock = dict(showroom.copies)
+    race(
+        showroom.server,
+        **asked,
+        check=lambda: not showroom.lights,
+        reset=lambda: showroom.copies.update(stock),
+        **SHORT,
+    ).raise_for_problems()
+
+
+def example(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"raced_{name}", ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("echo_server", {"tool": "echo", "arguments": {"text": "ahoy", "times": 3}}),
+        ("admission", {"tool": "bake", "arguments": {"name": "guest"}}),
+        ("asking_server", {"tool": "order_book", "arguments": {"title": "Dune"}}),
+        ("embedded", {"tool": "brew", "arguments": {"seconds": 2}}),
+        ("log_messages", {"tool": "count", "arguments": {"shelves": 3}}),
+        ("resources_server", {"resource": "stock://all"}),
+    ],
+    ids=lambda it: it if isinstance(it, str) else next(iter(it.values())),
+)
+def test_the_examples(name: str, asked: dict[str, Any]) -> None:
+    race(example(name).server, **asked, **SHORT).raise_for_problems()

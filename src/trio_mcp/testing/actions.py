@@ -52,6 +52,10 @@ class Gap:
     moves: int = 0
     ticks: int = 0
 
+    def made_plain(self) -> Gap:
+        """The same, in the one way in which it is written here."""
+        return attrs.evolve(self, quiet=bool(self.moves) or self.quiet)
+
     def __str__(self) -> str:
         parts = []
         if self.moves:
@@ -102,7 +106,7 @@ class Order:
         gone: set[Action] = set()
         for step in self.steps:
             if step.action in actions and step.action not in gone:
-                kept.append(step)
+                kept.append(Step(step.action, step.gap.made_plain()))
                 gone |= _EXCLUDES.get(step.action, {step.action})
         turns = list(self.turns)
         while turns and not turns[-1]:

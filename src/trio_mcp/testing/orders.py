@@ -12,14 +12,10 @@ from .actions import AT_ONCE, SETTLED, Action, Gap, Order, Step
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["short_orders", "smallest_failing"]
+__all__ = ["pairs", "short_orders", "smallest_failing"]
 
-_GAPS: Final = (
-    SETTLED,
-    AT_ONCE,
-    *(Gap(quiet=False, ticks=ticks) for ticks in range(1, 9)),
-    *(Gap(moves=moves, ticks=ticks) for moves in range(1, 5) for ticks in range(9)),
-)
+_MOVES: Final = 4
+_TICKS: Final = 8
 _LONGEST: Final = 6
 _TURNS: Final = 12
 _PERMUTATIONS: Final = 6  # of three tasks; of more, some
@@ -40,6 +36,18 @@ def short_orders(actions: Sequence[Action], longest: int) -> Iterator[Order]:
         for between in gaps:
             for some in chosen:
                 yield _order(some, between)
+
+
+def pairs(actions: Sequence[Action]) -> Iterator[tuple[Order, Action]]:
+    """Each action, after nothing and after each of the others."""
+    for action in actions:
+        yield Order(), action
+    for first in actions:
+        for action in actions:
+            before = Order((Step(first),))
+            both = Order((Step(first), Step(action)))
+            if both.made_possible(actions) == both:
+                yield before, action
 
 
 def _order(actions: Sequence[Action], gaps: Sequence[Gap]) -> Order:
@@ -83,22 +91,18 @@ def smallest_failing(
 
 
 def _strategy(actions: Sequence[Action]) -> SearchStrategy[Order]:
-    """Few draws for each order, the simplest first: so it is quick to make, and to shrink."""
     from hypothesis import strategies as st
 
-    steps = st.sampled_from([Step(action, gap) for gap in _GAPS for action in actions])
+    steps = st.builds(
+        lambda action, rushed, moves, ticks: Step(action, Gap(not (rushed or ticks), moves, ticks)),
+        st.sampled_from(actions),
+        st.booleans(),
+        st.integers(0, _MOVES),
+        st.integers(0, _TICKS),
+    )
     orders = st.builds(
-        lambda steps, number: Order(tuple(steps), _turns(number)),
+        lambda steps, turns: Order(tuple(steps), tuple(turns)),
         st.lists(steps, min_size=1, max_size=_LONGEST),
-        st.integers(0, _PERMUTATIONS**_TURNS - 1),
+        st.lists(st.integers(0, _PERMUTATIONS - 1), max_size=_TURNS),
     )
     return orders.map(lambda order: order.made_possible(actions))
-
-
-def _turns(number: int) -> tuple[int, ...]:
-    """Its digits, the smallest first; most of the smaller numbers have few."""
-    turns = []
-    while number:
-        number, turn = divmod(number, _PERMUTATIONS)
-        turns.append(turn)
-    return tuple(turns)

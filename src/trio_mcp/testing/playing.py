@@ -28,6 +28,10 @@ from .watching import Watch
 
 __all__ = ["Play"]
 
+_IDLE: Final = 2
+"""Ticks without a step of anybody, after which nobody is ready: one may end before the others had
+their turn."""
+
 _TINY: Final = 1e-9
 """Seconds that a clock moves at least: less may be lost in its digits."""
 
@@ -147,6 +151,8 @@ class Play:
         self.watch = _RaceWatch(self, bound, limit)
         self.shut_down = False
         self.asked_for_probe = False
+        self.was_quiet = False  # before the last tick of the last gap
+        self.waits_for_ever = False  # there was no time to move to in it
         self._server = server
         self._core = server._core
         self._inflight_before = self._core.inflight
@@ -228,18 +234,25 @@ class Play:
         for move in range(gap.moves):
             if move:
                 await trio.testing.wait_all_tasks_blocked()
-            self._move_time(math.inf)
+            self.waits_for_ever = not self._move_time(self._longest)
+        idle = 0
         for _ in range(gap.ticks):
-            await trio.lowlevel.checkpoint()
+            idle = await self._tick(idle)
+        self.was_quiet = idle >= _IDLE
+
+    async def _tick(self, idle: int) -> int:
+        """Each task that is ready has its turn. Returns how many ticks it is, counted on from
+        ``idle``, that nobody was."""
+        before = self.watch.steps
+        await trio.lowlevel.checkpoint()
+        return idle + 1 if self.watch.steps == before else 0
 
     async def _run_until(self, reached: Callable[[], bool]) -> None:
         """Tick by tick; time moves on where nobody has anything to do."""
         idle = 0
         while not reached() and not self._has_ended():
-            before = self.watch.steps
-            await trio.lowlevel.checkpoint()
-            idle = idle + 1 if self.watch.steps == before else 0
-            if idle >= 2:  # nobody is ready: one tick may end before the others have their turn
+            idle = await self._tick(idle)
+            if idle >= _IDLE:
                 idle = 0
                 if not self._move_time(self._longest):
                     return

@@ -11,11 +11,11 @@ import trio
 import trio.testing
 
 from ..server import Server
-from .actions import ALL, Action, Order
+from .actions import ALL, AT_ONCE, Action, Gap, Order, Step
 from .checks import Check, failed
 from .diagram import diagram_of
 from .leaks import Leaks
-from .orders import short_orders, smallest_failing
+from .orders import pairs, short_orders, smallest_failing
 from .playing import Play
 from .race_report import RaceError, RaceProblem, RaceReport
 from .raced import Script
@@ -38,6 +38,7 @@ def race(
     ignore: Collection[RaceKind] = (),
     orders: Iterable[Order] | None = None,
     exhaust: int = 2,
+    ticks: int = 40,
     examples: int = 200,
     seed: int = 0,
     database: Any = None,
@@ -59,6 +60,7 @@ def race(
     ignore: Collection[RaceKind] = (),
     orders: Iterable[Order] | None = None,
     exhaust: int = 2,
+    ticks: int = 40,
     examples: int = 200,
     seed: int = 0,
     database: Any = None,
@@ -81,6 +83,7 @@ def race(
     ignore: Collection[RaceKind] = (),
     orders: Iterable[Order] | None = None,
     exhaust: int = 2,
+    ticks: int = 40,
     examples: int = 200,
     seed: int = 0,
     database: Any = None,
@@ -96,8 +99,9 @@ def race(
     told, and so test the runtime. Each order is a Trio run of its own, on a ``MockClock``, in which
     nothing is left to chance: call it from plain code, not from an async test.
 
-    All short orders are played first, the smallest before the others; then Hypothesis looks for
-    longer ones, with finer gaps and with other turns of the tasks, and shrinks what it finds.
+    All short orders are played first, the smallest before the others; then each action in each
+    tick of the scheduler after the request, and after each other action; then Hypothesis looks for
+    longer orders, and for other turns of the tasks, and shrinks what it finds.
 
     :param target: a server, or a function that makes one for each order, or a pair: that, and the
         check. Or the actions, for the tool of the library's own.
@@ -113,6 +117,8 @@ def race(
     :param ignore: kinds of problems that are none here.
     :param orders: play these and no others.
     :param exhaust: play all orders of up to so many actions, each when all is quiet or at once.
+    :param ticks: most ticks after the request, or after another action, in which an action is
+        tried; 0 for none.
     :param examples: orders that Hypothesis tries beyond these; 0 for none.
     :param seed: another one has Hypothesis try other orders.
     :param database: a Hypothesis database, which remembers the orders that failed.
@@ -151,6 +157,7 @@ def race(
             "play the short ones alone with examples=0"
         )
     exhausted = explorer.play_all(short_orders(settings.actions, exhaust), exhaust)
+    explorer.scan(ticks)
     explorer.search(examples, seed, database)
     return explorer.report(exhausted)
 
@@ -213,6 +220,8 @@ class _Found:
 
     breaches: tuple[Breach, ...] = ()
     trace: Trace = attrs.Factory(Trace)
+    was_quiet: bool = False
+    waits_for_ever: bool = False
 
 
 class _Explorer:
@@ -258,6 +267,24 @@ class _Explorer:
             self._keep(order, found)
         return longest
 
+    def scan(self, most: int) -> None:
+        """Each action in each tick after the request, and after each other action, until all is
+        quiet and no time changes that; not in more than ``most`` ticks."""
+        for before, action in pairs(self._settings.actions):
+            gap = AT_ONCE
+            for _ in range(most):
+                order = Order((*before.steps, Step(action, gap)))
+                found = self._look_at(order)
+                if self._stopped is not None:
+                    return
+                self._keep(order, found)
+                if gap.moves and found.waits_for_ever:
+                    break
+                if found.was_quiet:
+                    gap = Gap(moves=gap.moves + 1)
+                else:
+                    gap = attrs.evolve(gap, ticks=gap.ticks + 1)
+
     def search(self, examples: int, seed: int, database: Any) -> None:
         """Hypothesis looks for further kinds of problems, one after the other."""
         while examples > 0 and self._stopped is None:
@@ -300,7 +327,9 @@ class _Explorer:
         all_of_it = breaches(play, self._usual, played.leaks, played.check_failed)
         wrong = tuple(one for one in all_of_it if one.kind not in self._settings.ignore)
         # What an order has shown is kept, but for its trace if nothing is wrong.
-        found = self._known[play.order] = _Found(wrong, play.trace if wrong else Trace())
+        found = self._known[play.order] = _Found(
+            wrong, play.trace if wrong else Trace(), play.was_quiet, play.waits_for_ever
+        )
         return found
 
     # Playing --------------------------------------------------------------------------------------

@@ -267,8 +267,11 @@ def _clean_up(play: Play, record: Record, usual: str | None) -> Iterator[Breach]
     if delivered and "result" in late:
         note = "trio.Cancelled was raised in the handler, and it returned a result"
         yield Breach("swallowed", note, at)
-    if "error" in late and (delivered or usual != "error"):
-        yield Breach("raised", f"the handler was cancelled, and out came {error}", at)
+    if "error" in late:
+        state = play.trace.first("state")
+        in_time = at is not None and state is not None and at < state  # and only late to be told
+        if not in_time and (delivered or usual != "error"):
+            yield Breach("raised", f"the handler was cancelled, and out came {error}", at)
     elif record.cleanup == "error":
         yield Breach("raised", f"its clean-up raised {error}", at)
     if record.cleanup == "timed out":
