@@ -73,7 +73,7 @@ def found(report: RaceReport) -> dict[str, Order]:
 
 @pytest.fixture(scope="module")
 def clean() -> RaceReport:
-    return race(examples=600)
+    return race(examples=300, ticks=15)
 
 
 def test_the_runtime_holds_in_every_order(clean: RaceReport) -> None:
@@ -138,7 +138,7 @@ async def is_endless(ctx: Context) -> str:
 
 @pytest.mark.parametrize("handler", [cleans_up, has_children, fails, is_endless])
 def test_a_good_handler_has_no_problems(handler: Handler) -> None:
-    report = race_of(handler, exhaust=1, ticks=10, examples=20)
+    report = race_of(handler, exhaust=1, ticks=5, examples=20)
     report.raise_for_problems()
     assert report.stopped is None
 
@@ -224,7 +224,7 @@ async def leaves_a_task(ctx: Context) -> str:
     ],
 )
 def test_a_mistake_is_found_in_the_smallest_order(handler: Handler, kind: str) -> None:
-    report = race_of(handler)
+    report = race_of(handler, exhaust=1)
     assert found(report) == {kind: order(CANCEL)}
     assert report.diagram.count(f"✗ {kind}: ") == 1
     with pytest.raises(RaceFailed) as failed:
@@ -667,6 +667,20 @@ def test_a_diagram_is_a_sequence_of_lines_that_mermaid_knows() -> None:
         assert part in shown
 
 
+def test_the_diagram_of_the_documentation_is_a_real_one() -> None:
+    module = example("race")
+    asked = "hasty", {"title": "Dune"}
+    kept = order((CANCEL, Gap(moves=1, ticks=1)))
+    report = race(module.make_server, *asked, check=module.is_released, orders=[kept])
+    text = (ROOT / "docs" / "racing.md").read_text(encoding="utf-8")
+    shown = text.partition("```mermaid\n")[2].partition("```")[0]
+    assert _without_place(shown) == _without_place(report.diagram)
+
+
+def _without_place(diagram: str) -> str:
+    return re.sub(r"\(\S*race\.py:\d+\)", "", diagram)
+
+
 def test_a_report_has_each_order_once() -> None:
     async def bad_twice(ctx: Context) -> str:
         held.add("hold")
@@ -771,7 +785,7 @@ def _stock() -> Iterator[None]:
     showroom.copies.update(before)
 
 
-SHORT: dict[str, Any] = {"examples": 20, "exhaust": 1, "ticks": 6}
+SHORT: dict[str, Any] = {"examples": 50, "exhaust": 1, "ticks": 0}
 
 
 @pytest.mark.parametrize(
