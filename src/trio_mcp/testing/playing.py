@@ -97,6 +97,11 @@ class _RaceWatch(Watch):
         self._play = play
         self._limit = limit
 
+    @property
+    def has_done_much(self) -> bool:
+        """Without being stopped: half of what it may."""
+        return not self.struck and self.handler_steps > self._limit // 2
+
     def after_io_wait(self, timeout: float) -> None:
         self.ticks += 1
 
@@ -160,7 +165,7 @@ class Play:
         self._script = script
         self._longest = longest
         self._wire = _Wire(self.note)
-        self._state = State.RUNNING
+        self._seen = State.RUNNING
         self._reported = 0
         self._handler_over = False
         self._must_end = math.inf
@@ -258,7 +263,10 @@ class Play:
                     return
 
     def _move_time(self, latest: float) -> bool:
-        """To the next deadline. False: there is none until ``latest``."""
+        """To the next deadline. False: there is none until ``latest``; or the handler, which nobody
+        stops, has done so much by now that it is taken to be endless."""
+        if self.watch.has_done_much and self._must_end == math.inf:
+            return False
         seconds = trio.lowlevel.current_statistics().seconds_to_next_deadline
         now = trio.current_time()
         if math.isinf(seconds) or now + seconds > latest:
@@ -347,9 +355,9 @@ class Play:
         if progress is not None and progress.reported > self._reported:
             self._reported = progress.reported
             self._append("reported")
-        if exchange.state is not self._state:
-            states = (self._state, exchange.state)
-            self._state = exchange.state
+        if exchange.state is not self._seen:
+            states = (self._seen, exchange.state)
+            self._seen = exchange.state
             self._append("state", states=states, cause=exchange.cause)
             if states[0] is State.RUNNING and exchange.cause is not None:
                 self._note_strike(exchange, exchange.cause)

@@ -122,7 +122,8 @@ def race(
     :param examples: orders that Hypothesis tries beyond these; 0 for none.
     :param seed: another one has Hypothesis try other orders.
     :param database: a Hypothesis database, which remembers the orders that failed.
-    :param max_steps: most steps of the handler's tasks in one order.
+    :param max_steps: most steps of the handler's tasks in one order; with half as many, and if
+        nothing stops it, it is taken to be endless.
     :param longest: virtual seconds after which a handler is taken to be endless.
 
     Returns what was found; ``raise_for_problems()`` raises it. Raises :class:`RaceError` for what
@@ -249,10 +250,11 @@ class _Explorer:
         played = self._play(Order())
         play, name = played.play, self._settings.request.name
         self._check_holds_before = played.dirty is None
-        ended = play.trace.first("outcome"), play.trace.first("settled")
-        if None not in ended and ended[0] < ended[1]:  # type: ignore[operator]
-            self._usual = play.trace[ended[0]].text  # type: ignore[index]
-            if self._usual == "error" and not play.watch.has_run:
+        outcome, settled = play.trace.first("outcome"), play.trace.first("settled")
+        if outcome is not None and settled is not None and outcome < settled:
+            failed = any(one.error is not None or one.is_error for one in play.records)
+            self._usual = "error" if failed else "result"
+            if failed and not play.watch.has_run:
                 raise RaceError(f"{name} fails before it awaits: {_answer(play.trace)}")
             if played.check_failed is not None:
                 raise RaceError(f"{name} fails though nothing happens to it: {played.check_failed}")

@@ -251,7 +251,9 @@ def _late(trace: Trace, record: Record) -> Iterator[Breach]:
     if record.state is State.CANCELLED and outcome != "cancelled" and not kinds:
         note = f"the handler's {outcome} came too late, and is not in the record"
         yield Breach("late outcome", note, at)
-    if kinds.count("result") > (outcome != "cancelled"):  # an error may be told as a result
+    state = trace.first("state")
+    failed = at is not None and state is not None and at < state  # a child of it has, if it was not
+    if kinds.count("result") > (outcome != "cancelled" or failed):  # an error may be told as one
         note = f"the handler's outcome: {outcome}; late in the record: {', '.join(kinds)}"
         yield Breach("late outcome", note, at)
     if record.state is not State.CANCELLED and kinds:
