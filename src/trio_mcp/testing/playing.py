@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import msgspec
 import trio
 import trio.testing
 
@@ -17,14 +16,14 @@ from ..runtime.journal import Record
 from ..runtime.lifecycle import CancelCause, LateOutcome, State
 from ..runtime.rounds import InputRequired
 from ..server import Server
-from ..transports.framing import Frame
 from .actions import Action, Gap, Order
 from .logs import Failures
 from .places import place_of
+from .race_watch import RaceWatch
+from .race_wire import ChannelWire
 from .raced import Script
 from .requests import Request
 from .traces import EXCHANGE, PROBE, Event, Trace, What
-from .watching import Watch
 
 __all__ = ["Play"]
 
@@ -34,95 +33,6 @@ their turn."""
 
 _TINY: Final = 1e-9
 """Seconds that a clock moves at least: less may be lost in its digits."""
-
-
-class _Wire:
-    """A wire in the race's hands. Whatever the client has sent by then is taken in one read."""
-
-    label = "race"
-
-    def __init__(self, note: Callable[..., None]) -> None:
-        self._to_server, self._incoming = trio.open_memory_channel[bytes](math.inf)
-        self._note = note
-        self.closed_by_client = False
-
-    def feed(self, message: Any) -> None:
-        try:
-            self._to_server.send_nowait(msgspec.json.encode(message))
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # the server has left
-
-    def hang_up(self) -> None:
-        self.closed_by_client = True
-        self._to_server.close()
-
-    async def receive(self) -> list[Frame] | None:
-        try:
-            frames: list[Frame] = [await self._incoming.receive()]
-        except trio.EndOfChannel:
-            self._note("eof")
-            return None
-        while self._incoming.statistics().current_buffer_used:
-            frames.append(self._incoming.receive_nowait())
-        for frame in frames:
-            assert isinstance(frame, bytes)
-            self._note("read", message=msgspec.json.decode(frame))
-        return frames
-
-    async def send(self, frames: list[bytes], moved: Callable[[], None]) -> None:
-        for frame in frames:
-            self._note("written", message=msgspec.json.decode(frame))
-        await trio.lowlevel.checkpoint()
-
-    async def aclose(self) -> None:
-        self._to_server.close()
-        self._incoming.close()
-        await trio.lowlevel.checkpoint()
-
-
-class _RaceWatch(Watch):
-    """Follows the handler, and looks at the exchange after each step of any task.
-
-    :param limit: steps after which a handler is taken to be busy for ever.
-    """
-
-    def __init__(self, play: Play, bound: float, limit: int) -> None:
-        super().__init__(play, bound)
-        self.driver: trio.lowlevel.Task | None = None
-        self.ticks = 0
-        self.steps = 0  # of all tasks but the driver
-        self.handler_steps = 0
-        self.has_run = False  # up to an await in the handler's own source
-        self.too_many = False
-        self._play = play
-        self._limit = limit
-
-    @property
-    def has_done_much(self) -> bool:
-        """Without being stopped: half of what it may."""
-        return not self.struck and self.handler_steps > self._limit // 2
-
-    def after_io_wait(self, timeout: float) -> None:
-        self.ticks += 1
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        super().after_task_step(task)
-        if task is not self.driver:
-            self.steps += 1
-        self.call(self._play.look)
-
-    def give_up(self) -> None:
-        super().give_up()
-        self._play.let_time_pass()
-
-    def stepped(self, task: trio.lowlevel.Task) -> None:
-        self.handler_steps += 1
-        if not self.has_run:
-            self.has_run = place_of(task) is not None
-        if self.handler_steps > self._limit:
-            self.too_many = not self.struck
-            self.note_unbounded(task, f"it is still busy after {self._limit} steps")
-            self.give_up()
 
 
 class Play:
@@ -153,7 +63,7 @@ class Play:
         self.left: list[str] = []
         self.crash: Exception | None = None
         self.failures = Failures()
-        self.watch = _RaceWatch(self, bound, limit)
+        self.watch = RaceWatch(self, bound, limit)
         self.shut_down = False
         self.asked_for_probe = False
         self.was_quiet = False  # before the last tick of the last gap
@@ -164,7 +74,7 @@ class Play:
         self._request = request
         self._script = script
         self._longest = longest
-        self._wire = _Wire(self.note)
+        self._wire = ChannelWire(self.note)
         self._seen = State.RUNNING
         self._reported = 0
         self._handler_over = False
@@ -196,14 +106,14 @@ class Play:
     async def _serve(self) -> None:
         with self._around:
             try:
-                await self._server.serve_wire(self._wire)
+                await self._wire.serve(self._server)
             except Exception as error:
                 self.crash = error
         self._closed = True
         self.note("closed")
 
     async def _play(self) -> None:
-        self._wire.feed(msgspec.Raw(self._request.encode(self._core.era.version, EXCHANGE, "race")))
+        self._wire.ask(self._request.encode(self._core.era.version, EXCHANGE, "race"))
         for number, step in enumerate(self.order.steps, start=1):
             await self._wait(step.gap)
             self.note("action", f"{number}. {step.action.value}, {step.gap}")
@@ -213,10 +123,9 @@ class Play:
 
     async def _act(self, action: Action) -> None:
         if action is Action.CANCEL:
-            self._wire.feed(_cancelled("race"))
+            self._wire.cancel()
         elif action is Action.DUPLICATE_CANCEL:
-            self._wire.feed(_cancelled("race"))
-            self._wire.feed(_cancelled("race, again"))
+            self._wire.cancel_twice()
         elif action is Action.DISCONNECT:
             self._wire.hang_up()
         elif action is Action.SHUTDOWN:
@@ -293,7 +202,7 @@ class Play:
             return
         self.asked_for_probe = True
         probe = Request("probe", "server/discover", {})
-        self._wire.feed(msgspec.Raw(probe.encode(self._core.era.version, PROBE, "race")))
+        self._wire.ask(probe.encode(self._core.era.version, PROBE, "race"))
         await trio.testing.wait_all_tasks_blocked()
 
     async def _leave(self) -> None:
@@ -440,11 +349,6 @@ class Play:
             f"still in the scope tree: {scope.kind.value} {scope.label}"
             for scope in self._server.scopes().walk()
         ][1:]
-
-
-def _cancelled(reason: str) -> dict[str, Any]:
-    params = {"requestId": EXCHANGE, "reason": reason}
-    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
 
 
 def _is_cancel(message: Any) -> bool:
