@@ -36,6 +36,7 @@ from trio_mcp.testing import (
 )
 from trio_mcp.testing.scheduling import Turns
 from trio_mcp.transports.channel import Bare
+from trio_mcp.transports.http.connection import HttpConnection
 from trio_mcp.transports.serving import ServerConnection
 
 ROOT = Path(__file__).parents[1]
@@ -567,6 +568,55 @@ def test_a_runtime_that_breaks_an_invariant_is_caught(
     assert found(report) == expected
     for problem in report.problems:
         assert f"✗ {problem.kind}: " in problem.diagram
+
+
+# HTTP ---------------------------------------------------------------------------------------------
+
+
+def test_the_runtime_holds_over_http() -> None:
+    report = race(wire="http", examples=60, ticks=4)
+    report.raise_for_problems()
+    assert report.orders > 150
+
+
+def test_a_handler_over_http_is_cancelled_by_the_end_of_its_connection() -> None:
+    report = race_of(forgets_finally, wire="http", exhaust=1)
+    assert found(report) == {"clean-up": order(CANCEL)}
+    assert "C-xW: closes" in report.diagram
+    assert "running → cancelling (disconnect)" in report.diagram
+
+
+def http_end_cancels_nothing(patch: pytest.MonkeyPatch) -> None:
+    def end(self: HttpConnection, source: CancelSource) -> None:
+        current, self._current = self._current, None
+        really(self, source)
+        self._current = current
+
+    really = HttpConnection._end
+    patch.setattr(HttpConnection, "_end", end)
+
+
+def http_answers_twice(patch: pytest.MonkeyPatch) -> None:
+    async def send(self: HttpConnection, data: bytes) -> bool:
+        return await really(self, data) and await really(self, data)
+
+    really = HttpConnection._send
+    patch.setattr(HttpConnection, "_send", send)
+
+
+@pytest.mark.parametrize(
+    ("mutate", "expected"),
+    [
+        (http_end_cancels_nothing, {"unbounded": order(), "disagrees": order(CANCEL, COMPLETE)}),
+        (http_answers_twice, {"answers": order(COMPLETE)}),
+    ],
+)
+def test_an_http_server_that_breaks_an_invariant_is_caught(
+    mutate: Mutation, expected: dict[str, Order], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutate(monkeypatch)
+    report = race([CANCEL, COMPLETE], wire="http", examples=0, ticks=0)
+    assert found(report) == expected
 
 
 # Orders and turns ---------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import trio
@@ -16,7 +16,9 @@ from .diagram import diagram_of
 from .leaks import Leaks
 from .orders import pairs, smallest_failing
 from .playing import Play
+from .race_http import HttpWire
 from .race_report import RaceError, RaceProblem, RaceReport
+from .race_wire import ChannelWire
 from .raced import Script
 from .requests import Request
 from .rules import Breach, RaceKind, breaches
@@ -39,6 +41,7 @@ class Settings:
     ignore: frozenset[RaceKind]
     max_steps: int
     longest: float
+    wire: Literal["channel", "http"]
 
 
 @attrs.define(eq=False)
@@ -210,7 +213,14 @@ class Explorer:
             raise TypeError(f"a race takes a Server or what makes one, not {made!r:.80}")
         bound = settings.bound if settings.bound is not None else made.limits.longest_cleanup
         play = Play(
-            made, settings.request, script, order, bound, settings.longest, settings.max_steps
+            made,
+            settings.request,
+            script,
+            order,
+            bound,
+            settings.longest,
+            settings.max_steps,
+            HttpWire if settings.wire == "http" else ChannelWire,
         )
         return play, check
 

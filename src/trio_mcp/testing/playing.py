@@ -19,6 +19,7 @@ from ..server import Server
 from .actions import Action, Gap, Order
 from .logs import Failures
 from .places import place_of
+from .race_http import HttpWire
 from .race_watch import RaceWatch
 from .race_wire import ChannelWire
 from .raced import Script
@@ -30,6 +31,9 @@ __all__ = ["Play"]
 _IDLE: Final = 2
 """Ticks without a step of anybody, after which nobody is ready: one may end before the others had
 their turn."""
+
+_MOVES_IN_VAIN: Final = 20
+"""Moves of the clock, after which a handler that they are nothing to is taken to be endless."""
 
 _TINY: Final = 1e-9
 """Seconds that a clock moves at least: less may be lost in its digits."""
@@ -55,6 +59,7 @@ class Play:
         bound: float,
         longest: float,
         limit: int,
+        made: Callable[[Callable[..., None]], ChannelWire | HttpWire],
     ) -> None:
         self.order = order
         self.trace = Trace()
@@ -74,10 +79,12 @@ class Play:
         self._request = request
         self._script = script
         self._longest = longest
-        self._wire = ChannelWire(self.note)
+        self._wire: ChannelWire | HttpWire = made(self.note)
         self._seen = State.RUNNING
         self._reported = 0
         self._handler_over = False
+        self._steps_then = 0
+        self._moves_in_vain = 0
         self._must_end = math.inf
         self._around = trio.CancelScope()
         self._closed = False
@@ -174,7 +181,7 @@ class Play:
     def _move_time(self, latest: float) -> bool:
         """To the next deadline. False: there is none until ``latest``; or the handler, which nobody
         stops, has done so much by now that it is taken to be endless."""
-        if self.watch.has_done_much and self._must_end == math.inf:
+        if self._must_end == math.inf and (self.watch.has_done_much or self._is_in_vain()):
             return False
         seconds = trio.lowlevel.current_statistics().seconds_to_next_deadline
         now = trio.current_time()
@@ -182,6 +189,16 @@ class Play:
             return False
         self._clock.jump(max(seconds, 0) if now + seconds > now else _TINY)
         return True
+
+    def _is_in_vain(self) -> bool:
+        """Whether it is others that time has moved on for, again and again, keep-alives for one,
+        while the handler waits for what has no deadline."""
+        watch = self.watch
+        if watch.struck or watch.handler_steps != self._steps_then or watch.has_deadline():
+            self._steps_then, self._moves_in_vain = watch.handler_steps, 0
+            return False
+        self._moves_in_vain += 1
+        return self._moves_in_vain > _MOVES_IN_VAIN
 
     async def _settle(self) -> None:
         """Until the exchange has ended, or it is plain that it does not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from ..server import Server
 from .actions import ALL, Action, Order
@@ -26,6 +26,7 @@ _DAY = 86400.0
 def race(
     target: Collection[Action] = ALL,
     *,
+    wire: Literal["channel", "http"] = "channel",
     ignore: Collection[RaceKind] = (),
     orders: Iterable[Order] | None = None,
     exhaust: int = 2,
@@ -48,6 +49,7 @@ def race(
     check: Check | None = None,
     reset: Callable[[], object] | None = None,
     bound: float | None = None,
+    wire: Literal["channel", "http"] = "channel",
     ignore: Collection[RaceKind] = (),
     orders: Iterable[Order] | None = None,
     exhaust: int = 2,
@@ -71,6 +73,7 @@ def race(
     check: Check | None = None,
     reset: Callable[[], object] | None = None,
     bound: float | None = None,
+    wire: Literal["channel", "http"] = "channel",
     ignore: Collection[RaceKind] = (),
     orders: Iterable[Order] | None = None,
     exhaust: int = 2,
@@ -105,6 +108,9 @@ def race(
     :param reset: called before each order.
     :param bound: virtual seconds for the end once the request is to stop,
         ``Limits.longest_cleanup`` of the server without.
+    :param wire: ``"channel"``: a wire in memory, with the rules of stdio and sockets; ``"http"``: a
+        connection in memory for each request, with those of Streamable HTTP, where closing it is
+        the cancellation.
     :param ignore: kinds of problems that are none here.
     :param orders: play these and no others.
     :param exhaust: play all orders of up to so many actions, each when all is quiet or at once.
@@ -138,6 +144,7 @@ def race(
         ignore=frozenset(ignore),
         max_steps=max_steps,
         longest=longest,
+        wire=wire,
     )
     explorer = Explorer(target, settings)
     explorer.play_quiet()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import trio
@@ -43,6 +44,10 @@ class RaceWatch(Watch):
     def has_done_much(self) -> bool:
         """Without being stopped: half of what it may."""
         return not self.struck and self.handler_steps > self._limit // 2
+
+    def has_deadline(self) -> bool:
+        """Whether there is a time that ends what one of the handler's tasks waits for."""
+        return any(task._cancel_status.effective_deadline() < math.inf for task in self.tasks)
 
     def after_io_wait(self, timeout: float) -> None:
         self.ticks += 1

@@ -116,7 +116,7 @@ def _answers(play: Play) -> Iterator[Breach]:
     if len(answers) > 1:
         yield Breach("answers", f"the client has got {len(answers)} answers", answers[1])
     settled = trace.first("settled")
-    if answers or settled is None:
+    if answers or settled is None or trace.first("read") is None:
         return
     stop, outcome = _stop(trace), trace.first("outcome")
     waits = stop is None or stop > settled
