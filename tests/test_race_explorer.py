@@ -579,11 +579,29 @@ def test_the_runtime_holds_over_http() -> None:
     assert report.orders > 150
 
 
-def test_a_handler_over_http_is_cancelled_by_the_end_of_its_connection() -> None:
-    report = race_of(forgets_finally, wire="http", exhaust=1)
-    assert found(report) == {"clean-up": order(CANCEL)}
+@pytest.mark.parametrize(
+    ("handler", "kind"),
+    [
+        (forgets_finally, "clean-up"),
+        (swallows, "swallowed"),
+        (shields_for_ever, "unbounded"),
+        (hangs, "unbounded"),
+        (raises_something_else, "raised"),
+        (leaves_a_task, "leaked"),
+    ],
+)
+def test_a_mistake_is_found_over_http_where_closing_is_the_cancellation(
+    handler: Handler, kind: str
+) -> None:
+    report = race_of(handler, wire="http", exhaust=1)
+    assert found(report) == {kind: order(CANCEL)}
     assert "C-xW: closes" in report.diagram
     assert "running → cancelling (disconnect)" in report.diagram
+
+
+@pytest.mark.parametrize("handler", [cleans_up, has_children, fails, is_endless])
+def test_a_good_handler_has_no_problems_over_http(handler: Handler) -> None:
+    race_of(handler, wire="http", exhaust=1, examples=30).raise_for_problems()
 
 
 def http_end_cancels_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,7 @@ class Play:
         self._seen = State.RUNNING
         self._reported = 0
         self._handler_over = False
+        self._is_adopted = False
         self._steps_then = 0
         self._moves_in_vain = 0
         self._must_end = math.inf
@@ -277,6 +278,8 @@ class Play:
         exchange = self.exchange
         if exchange is None:
             return
+        if self._is_adopted and not exchange.running:
+            self.watch.let_go()
         progress = exchange.progress
         if progress is not None and progress.reported > self._reported:
             self._reported = progress.reported
@@ -335,6 +338,9 @@ class Play:
 
     async def _handle(self, handled: Callable[[Exchange], Any], exchange: Exchange) -> Any:
         self.note("began")
+        if self.watch.root is None:  # HTTP: its connection's task runs it
+            self.watch.adopt(trio.lowlevel.current_task(), exchange._nursery)
+            self._is_adopted = True
         outcome = "cancelled"
         try:
             result = await handled(exchange)

@@ -53,10 +53,10 @@ class RaceWatch(Watch):
         self.ticks += 1
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.call(self._play.look)  # first: the task may be the handler's no more
         super().after_task_step(task)
         if task is not self.driver:
             self.steps += 1
-        self.call(self._play.look)
 
     def give_up(self) -> None:
         super().give_up()

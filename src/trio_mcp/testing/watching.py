@@ -57,6 +57,7 @@ class Watch(trio.abc.Instrument):
         self.root: trio.lowlevel.Task | None = None
         self._watched = subject
         self._told: dict[trio.lowlevel.Task, int] = {}
+        self._others: set[trio.Nursery] = set()
 
     # What Trio tells ------------------------------------------------------------------------------
 
@@ -66,9 +67,22 @@ class Watch(trio.abc.Instrument):
             self.root = task
             self.tasks.add(task)
         elif nursery is not None and nursery.parent_task in self.tasks:
-            self.tasks.add(task)
+            if nursery not in self._others:
+                self.tasks.add(task)
         elif self.runs_now():
             self.outsiders.add(task)
+
+    def adopt(self, task: trio.lowlevel.Task, nursery: trio.Nursery | None) -> None:
+        """For a handler without a task of its own: ``task`` is its, from ``nursery`` on, until it
+        is let go."""
+        self.root = task
+        self.tasks.add(task)
+        self._others = {one for one in task.child_nurseries if one is not nursery}
+
+    def let_go(self) -> None:
+        """The handler is over, and its task does something else."""
+        if self.root is not None:
+            self.tasks.discard(self.root)
 
     def task_exited(self, task: trio.lowlevel.Task) -> None:
         self.tasks.discard(task)
