@@ -219,6 +219,22 @@ lost, sent: ['tools/call #1 order…', 'cancelled #1 …', 'tools/call #2 order�
 30 s, byte …: Drop
 60 s, byte …: Break
 """,
+    "race.py": """\
+careful: 203 orders, all of up to 2 actions among them: clean
+hasty: 203 orders, all of up to 2 actions among them: 1 problem
+
+1. clean-up: the check is not true: def is_released() -> bool: (…race.py:…)
+   order: cancel, as time moves on, 1 tick later
+   sequenceDiagram
+…
+       Note over C: 1. cancel, as time moves on, 1 tick later
+       C->>W: notifications/cancelled (race)
+…
+           Note over C,H: ✗ clean-up: the check is not true: …
+       end
+problems: [('clean-up', 'cancel, as time moves on, 1 tick later')]
+the runtime: ()
+""",
     "sweep.py": """\
 careful: cancelled at 4 checkpoints in 20 runs: clean
 

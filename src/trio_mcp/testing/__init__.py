@@ -1,9 +1,11 @@
-"""For tests of what is written with this library: ``from trio_mcp.testing import cancel_sweep``.
+"""For tests of what is written with this library: ``from trio_mcp.testing import cancel_sweep``,
+or ``race``.
 
 Nothing of it is imported by ``trio_mcp`` itself. What needs Hypothesis is in
 ``trio_mcp.testing.strategies``.
 """
 
+from .actions import Action, Gap, Order, Step
 from .faults import (
     Body,
     Break,
@@ -24,12 +26,16 @@ from .http_answers import Answer, StubRequest
 from .http_stub import HttpStub, http_stub
 from .memory import InMemory, LeftBehind, memory_server
 from .places import Place
+from .race import race
+from .race_report import RaceError, RaceFailed, RaceProblem, RaceReport
 from .recorded_stream import RecordedStream
 from .report import CancelSweepFailed, Kind, Problem, SweepError, SweepReport
+from .rules import RaceKind
 from .sweep import cancel_sweep
 from .transcript import Transcript, TranscriptDiffers
 
 __all__ = [
+    "Action",
     "Answer",
     "Body",
     "Break",
@@ -43,6 +49,7 @@ __all__ = [
     "FaultsMissed",
     "FaultyRelay",
     "FaultyStream",
+    "Gap",
     "HalfClose",
     "Happened",
     "HttpStub",
@@ -50,11 +57,18 @@ __all__ = [
     "Kind",
     "LeftBehind",
     "Line",
+    "Order",
     "Place",
     "Problem",
+    "RaceError",
+    "RaceFailed",
+    "RaceKind",
+    "RaceProblem",
+    "RaceReport",
     "RecordedStream",
     "Split",
     "Stall",
+    "Step",
     "StubRequest",
     "SweepError",
     "SweepReport",
@@ -64,4 +78,5 @@ __all__ = [
     "faulty_relay",
     "http_stub",
     "memory_server",
+    "race",
 ]

@@ -43,16 +43,17 @@ class Request:
         except (TypeError, ValueError, RecursionError) as error:
             raise TypeError(f"the arguments for {self.name} are no JSON: {error}") from None
 
-    def encode(self, version: str) -> bytes:
+    def encode(self, version: str, request_id: str, client: str) -> bytes:
+        """As JSON; the id is the progress token, too."""
         meta = {
             META_PROTOCOL_VERSION: version,
-            META_CLIENT_INFO: {"name": "cancel_sweep", "version": "1"},
+            META_CLIENT_INFO: {"name": client, "version": "1"},
             META_CLIENT_CAPABILITIES: {"elicitation": {"form": {}, "url": {}}},
-            "progressToken": _ID,
+            "progressToken": request_id,
         }
         params = {**self.params, "_meta": meta}
         return msgspec.json.encode(
-            {"jsonrpc": "2.0", "id": _ID, "method": self.method, "params": params}
+            {"jsonrpc": "2.0", "id": request_id, "method": self.method, "params": params}
         )
 
 
@@ -124,7 +125,7 @@ class RequestSubject:
             stepper.nursery = nursery
             nursery.start_soon(self._serve_wire)
             nursery.start_soon(self._await_record)
-            self._wire.feed(self._request.encode(self._core.era.version))
+            self._wire.feed(self._request.encode(self._core.era.version, _ID, "cancel_sweep"))
             await until(self._ended, stepper, self._longest)
             self._wire.hang_up()
             if not stepper.given_up:

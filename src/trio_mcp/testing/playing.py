@@ -1,0 +1,385 @@
+"""One order, played in one Trio run against a server, over a wire in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import trio
+import trio.testing
+
+from ..runtime.exchange import Exchange
+from ..runtime.groups import leaf_of
+from ..runtime.journal import Record
+from ..runtime.lifecycle import CancelCause, LateOutcome, State
+from ..runtime.rounds import InputRequired
+from ..server import Server
+from .actions import Action, Gap, Order
+from .logs import Failures
+from .places import place_of
+from .race_http import HttpWire
+from .race_watch import RaceWatch
+from .race_wire import ChannelWire
+from .raced import Script
+from .requests import Request
+from .traces import EXCHANGE, PROBE, Event, Trace, What
+
+__all__ = ["Play"]
+
+_IDLE: Final = 2
+"""Ticks without a step of anybody, after which nobody is ready: one may end before the others had
+their turn."""
+
+_MOVES_IN_VAIN: Final = 20
+"""Moves of the clock, after which a handler that they are nothing to is taken to be endless."""
+
+_TINY: Final = 1e-9
+"""Seconds that a clock moves at least: less may be lost in its digits."""
+
+
+class Play:
+    """Plays an order. What came of it is in the attributes; :mod:`.rules` judges it.
+
+    :param script: the tool that does as it is told; ``None``: the handler is the user's.
+    :param bound: virtual seconds for the end, once the exchange is to stop.
+    :param longest: virtual seconds for a handler that nobody stops.
+    :param limit: steps of the handler's tasks.
+    """
+
+    root = "trio-mcp exchange"
+
+    def __init__(
+        self,
+        server: Server,
+        request: Request,
+        script: Script | None,
+        order: Order,
+        bound: float,
+        longest: float,
+        limit: int,
+        made: Callable[[Callable[..., None]], ChannelWire | HttpWire],
+    ) -> None:
+        self.order = order
+        self.trace = Trace()
+        self.exchange: Exchange | None = None
+        self.records: list[Record] = []
+        self.left: list[str] = []
+        self.crash: Exception | None = None
+        self.failures = Failures()
+        self.watch = RaceWatch(self, bound, limit)
+        self.shut_down = False
+        self.asked_for_probe = False
+        self.was_quiet = False  # before the last tick of the last gap
+        self.waits_for_ever = False  # there was no time to move to in it
+        self._server = server
+        self._core = server._core
+        self._inflight_before = self._core.inflight
+        self._request = request
+        self._script = script
+        self._longest = longest
+        self._wire: ChannelWire | HttpWire = made(self.note)
+        self._seen = State.RUNNING
+        self._reported = 0
+        self._handler_over = False
+        self._is_adopted = False
+        self._steps_then = 0
+        self._moves_in_vain = 0
+        self._must_end = math.inf
+        self._around = trio.CancelScope()
+        self._closed = False
+        self._clock: trio.testing.MockClock
+
+    @property
+    def reason(self) -> str:
+        """What the handler's ``trio.Cancelled`` says."""
+        cause = self.exchange.cause if self.exchange is not None else None
+        return cause.source.value if cause is not None else ""
+
+    # Running --------------------------------------------------------------------------------------
+
+    async def run(self, clock: trio.testing.MockClock) -> None:
+        self._clock = clock
+        self.watch.driver = trio.lowlevel.current_task()
+        with self.failures.taken(), self._taps():
+            async with trio.open_nursery() as nursery:
+                self.watch.nursery = nursery
+                nursery.start_soon(self._serve, name="trio-mcp race: the server")
+                await self._play()
+                await self._probe()
+                await self._leave()
+        self._look_for_leftovers()
+
+    async def _serve(self) -> None:
+        with self._around:
+            try:
+                await self._wire.serve(self._server)
+            except Exception as error:
+                self.crash = error
+        self._closed = True
+        self.note("closed")
+
+    async def _play(self) -> None:
+        self._wire.ask(self._request.encode(self._core.era.version, EXCHANGE, "race"))
+        for number, step in enumerate(self.order.steps, start=1):
+            await self._wait(step.gap)
+            self.note("action", f"{number}. {step.action.value}, {step.gap}")
+            await self._act(step.action)
+        await self._settle()
+        self.note("settled")
+
+    async def _act(self, action: Action) -> None:
+        if action is Action.CANCEL:
+            self._wire.cancel()
+        elif action is Action.DUPLICATE_CANCEL:
+            self._wire.cancel_twice()
+        elif action is Action.DISCONNECT:
+            self._wire.hang_up()
+        elif action is Action.SHUTDOWN:
+            self.shut_down = True
+            self._stop_within(self._core.limits.drain + self.watch.bound)
+            self._around.cancel("shutdown")
+        elif self._script is not None:
+            self._script.tell(action.value)
+        elif action is Action.COMPLETE:
+            await self._run_until(lambda: self._handler_over)
+        else:
+            before = self._reported
+            await self._run_until(lambda: self._reported > before or self._handler_over)
+
+    # Waiting --------------------------------------------------------------------------------------
+
+    async def _wait(self, gap: Gap) -> None:
+        if gap.quiet or gap.moves:
+            await trio.testing.wait_all_tasks_blocked()
+        for move in range(gap.moves):
+            if move:
+                await trio.testing.wait_all_tasks_blocked()
+            self.waits_for_ever = not self._move_time(self._longest)
+        idle = 0
+        for _ in range(gap.ticks):
+            idle = await self._tick(idle)
+        self.was_quiet = idle >= _IDLE
+
+    async def _tick(self, idle: int) -> int:
+        """Each task that is ready has its turn. Returns how many ticks it is, counted on from
+        ``idle``, that nobody was."""
+        before = self.watch.steps
+        await trio.lowlevel.checkpoint()
+        return idle + 1 if self.watch.steps == before else 0
+
+    async def _run_until(self, reached: Callable[[], bool]) -> None:
+        """Tick by tick; time moves on where nobody has anything to do."""
+        idle = 0
+        while not reached() and not self._has_ended():
+            idle = await self._tick(idle)
+            if idle >= _IDLE:
+                idle = 0
+                if not self._move_time(self._longest):
+                    return
+
+    def _move_time(self, latest: float) -> bool:
+        """To the next deadline. False: there is none until ``latest``; or the handler, which nobody
+        stops, has done so much by now that it is taken to be endless."""
+        if self._must_end == math.inf and (self.watch.has_done_much or self._is_in_vain()):
+            return False
+        seconds = trio.lowlevel.current_statistics().seconds_to_next_deadline
+        now = trio.current_time()
+        if math.isinf(seconds) or now + seconds > latest:
+            return False
+        self._clock.jump(max(seconds, 0) if now + seconds > now else _TINY)
+        return True
+
+    def _is_in_vain(self) -> bool:
+        """Whether it is others that time has moved on for, again and again, keep-alives for one,
+        while the handler waits for what has no deadline."""
+        watch = self.watch
+        if watch.struck or watch.handler_steps != self._steps_then or watch.has_deadline():
+            self._steps_then, self._moves_in_vain = watch.handler_steps, 0
+            return False
+        self._moves_in_vain += 1
+        return self._moves_in_vain > _MOVES_IN_VAIN
+
+    async def _settle(self) -> None:
+        """Until the exchange has ended, or it is plain that it does not."""
+        while True:
+            await trio.testing.wait_all_tasks_blocked()
+            latest = min(self._must_end, self.watch.latest, self._longest)
+            if self._has_ended() or not self._move_time(latest + _TINY):
+                break
+        stops = self.watch.struck or self._must_end < math.inf
+        if stops and self.watch.tasks:
+            self.watch.note_endless()
+            self.watch.give_up()
+            await trio.lowlevel.checkpoint()
+
+    async def _probe(self) -> None:
+        """A second request on the same connection, if there is one."""
+        if self._wire.closed_by_client or self.shut_down:
+            return
+        self.asked_for_probe = True
+        probe = Request("probe", "server/discover", {})
+        self._wire.ask(probe.encode(self._core.era.version, PROBE, "race"))
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def _leave(self) -> None:
+        """The client leaves, and all has to end."""
+        self._look_for_exchange()
+        if not self.shut_down:
+            self._wire.hang_up()
+        limits = self._core.limits
+        begun = trio.current_time()
+        # The clean-up of what still runs; the last answers, and goodbyes.
+        latest = begun + self.watch.bound + limits.cleanup + 3 * limits.drain
+        while True:
+            await trio.testing.wait_all_tasks_blocked()
+            if self._closed:
+                return
+            if not self._move_time(latest):
+                break
+        why = "the server does not end, though it was shut down"
+        if not self.shut_down:
+            why = "its connection does not end, though the client has left"
+        if self.watch.unbounded is None:
+            place = next(filter(None, map(place_of, self.watch.tasks)), None)
+            self.watch.unbounded = (place, why)
+        self.watch.give_up()
+        await trio.lowlevel.checkpoint()
+
+    def let_time_pass(self) -> None:
+        """From now on by itself: the order is over, and what still runs is to end."""
+        self._clock.autojump_threshold = 0
+
+    def _stop_within(self, seconds: float) -> None:
+        self._must_end = min(self._must_end, trio.current_time() + seconds)
+
+    def _has_ended(self) -> bool:
+        exchange = self.exchange
+        if exchange is None or self.watch.tasks:
+            return exchange is None and self._closed
+        return bool(self.records) or exchange.ended_at is not None
+
+    # Looking --------------------------------------------------------------------------------------
+
+    def note(self, what: What, text: str = "", message: Any = None) -> None:
+        """One more event. What the exchange's state has become before it comes first."""
+        self.look()
+        self._append(what, text=text, message=message)
+        gone = what == "eof" or (what == "read" and _is_cancel(message))
+        if gone and self.exchange is not None and self.exchange.ended_at is None:
+            self._stop_within(self.watch.bound)
+
+    def _append(self, what: What, **more: Any) -> None:
+        self.trace.append(Event(what, trio.current_time(), self.watch.ticks, **more))
+
+    def look(self) -> None:
+        """See whether the exchange has another state, or its handler has reported."""
+        exchange = self.exchange
+        if exchange is None:
+            return
+        if self._is_adopted and not exchange.running:
+            self.watch.let_go()
+        progress = exchange.progress
+        if progress is not None and progress.reported > self._reported:
+            self._reported = progress.reported
+            self._append("reported")
+        if exchange.state is not self._seen:
+            states = (self._seen, exchange.state)
+            self._seen = exchange.state
+            self._append("state", states=states, cause=exchange.cause)
+            if states[0] is State.RUNNING and exchange.cause is not None:
+                self._note_strike(exchange, exchange.cause)
+
+    def _note_strike(self, exchange: Exchange, cause: CancelCause) -> None:
+        self.watch.begin()
+        if exchange._nursery is not None:
+            self.watch.look_whom_it_reached()
+
+    @contextmanager
+    def _taps(self) -> Iterator[None]:
+        """Listen at the runtime, for as long as this lasts."""
+        core: Any = self._core
+        journal: Any = core.journal
+        opened, handled = core.open, core.handle
+        added, added_late = journal.add, journal.add_late
+
+        def open_(request: Any, *args: Any) -> Exchange:
+            exchange: Exchange = opened(request, *args)
+            if request.id == EXCHANGE and self.exchange is None:
+                self.exchange = exchange
+                self.note("opened")
+            return exchange
+
+        async def handle(exchange: Exchange) -> Any:
+            if exchange is not self.exchange:
+                return await handled(exchange)
+            return await self._handle(handled, exchange)
+
+        def add(record: Record) -> None:
+            added(record)
+            if self.exchange is not None and record.key == self.exchange.key:
+                self.records.append(record)
+                for late in record.late:
+                    self.note("late", late.kind)
+                self.note("recorded", record.state.value)
+
+        def add_late(record: Record, late: LateOutcome, all_late: Any) -> None:
+            added_late(record, late, all_late)
+            if record in self.records:
+                self.note("late", late.kind)
+
+        core.open, core.handle = open_, handle
+        journal.add, journal.add_late = add, add_late
+        try:
+            yield
+        finally:
+            del core.open, core.handle, journal.add, journal.add_late
+
+    async def _handle(self, handled: Callable[[Exchange], Any], exchange: Exchange) -> Any:
+        self.note("began")
+        if self.watch.root is None:  # HTTP: its connection's task runs it
+            self.watch.adopt(trio.lowlevel.current_task(), exchange._nursery)
+            self._is_adopted = True
+        outcome = "cancelled"
+        try:
+            result = await handled(exchange)
+            outcome = "result"
+            return result
+        except BaseException as raised:
+            if isinstance(leaf_of(raised), InputRequired):
+                outcome = "result"  # it asks the client
+            elif not _is_cancellation(raised):
+                outcome = "error"
+            raise
+        finally:
+            self._handler_over = True
+            self.note("outcome", outcome)
+
+    def _look_for_exchange(self) -> None:
+        """Whether it is still listed, while its connection goes on."""
+        if not self._has_ended():
+            return
+        for connection in self._core.connections:
+            if any(exchange is self.exchange for exchange in connection.exchanges()):
+                self.left.append("it has ended, and its connection still lists it")
+
+    def _look_for_leftovers(self) -> None:
+        inflight = self._core.inflight - self._inflight_before
+        if inflight:
+            self.left.append(f"the server still counts {inflight} requests in flight")
+        self.left += [
+            f"still in the scope tree: {scope.kind.value} {scope.label}"
+            for scope in self._server.scopes().walk()
+        ][1:]
+
+
+def _is_cancel(message: Any) -> bool:
+    return bool(message.get("method") == "notifications/cancelled")
+
+
+def _is_cancellation(raised: BaseException) -> bool:
+    """Whether it is ``trio.Cancelled``, or a group of nothing else."""
+    if isinstance(raised, BaseExceptionGroup):
+        return raised.split(trio.Cancelled)[1] is None
+    return isinstance(raised, trio.Cancelled)

@@ -1,0 +1,189 @@
+"""Explore the orders in which things can happen around one exchange."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Literal, overload
+
+from ..server import Server
+from .actions import ALL, Action, Order
+from .checks import Check
+from .exploring import Explorer, Settings
+from .orders import short_orders
+from .race_report import RaceError, RaceReport
+from .raced import Script
+from .requests import Request
+from .rules import RaceKind
+from .sweep import MakeServer
+
+__all__ = ["race"]
+
+_DAY = 86400.0
+
+
+@overload
+def race(
+    target: Collection[Action] = ALL,
+    *,
+    wire: Literal["channel", "http"] = "channel",
+    ignore: Collection[RaceKind] = (),
+    orders: Iterable[Order] | None = None,
+    exhaust: int = 2,
+    ticks: int = 40,
+    examples: int = 200,
+    seed: int = 0,
+    database: Any = None,
+) -> RaceReport: ...
+
+
+@overload
+def race(
+    target: Server | MakeServer,
+    tool: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    resource: str | None = None,
+    prompt: str | None = None,
+    actions: Collection[Action] = ALL,
+    check: Check | None = None,
+    reset: Callable[[], object] | None = None,
+    bound: float | None = None,
+    wire: Literal["channel", "http"] = "channel",
+    ignore: Collection[RaceKind] = (),
+    orders: Iterable[Order] | None = None,
+    exhaust: int = 2,
+    ticks: int = 40,
+    examples: int = 200,
+    seed: int = 0,
+    database: Any = None,
+    max_steps: int = 1000,
+    longest: float = _DAY,
+) -> RaceReport: ...
+
+
+def race(
+    target: Any = ALL,
+    tool: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    resource: str | None = None,
+    prompt: str | None = None,
+    actions: Collection[Action] | None = None,
+    check: Check | None = None,
+    reset: Callable[[], object] | None = None,
+    bound: float | None = None,
+    wire: Literal["channel", "http"] = "channel",
+    ignore: Collection[RaceKind] = (),
+    orders: Iterable[Order] | None = None,
+    exhaust: int = 2,
+    ticks: int = 40,
+    examples: int = 200,
+    seed: int = 0,
+    database: Any = None,
+    max_steps: int = 1000,
+    longest: float = _DAY,
+) -> RaceReport:
+    """Run a request again and again: each time its client cancels it, once or twice, or leaves, the
+    handler reports progress or completes, the server shuts down, in another order.
+
+    ``race(make_server, "order_book", {"title": "Dune"}, check=lambda: not holds)`` races a tool of
+    a server, through the real runtime, over a wire in memory. ``race()`` and
+    ``race([Action.CANCEL, Action.COMPLETE])`` race a tool of the library's own, which does as it is
+    told, and so test the runtime. Each order is a Trio run of its own, on a ``MockClock``, in which
+    nothing is left to chance: call it from plain code, not from an async test.
+
+    All short orders are played first, the smallest before the others; then each action in each
+    tick of the scheduler after the request, and after each other action; then Hypothesis looks for
+    longer orders, and for other turns of the tasks, and shrinks what it finds.
+
+    :param target: a server, or a function that makes one for each order, or a pair: that, and the
+        check. Or the actions, for the tool of the library's own.
+    :param tool: the name of a tool. ``resource=`` takes a URI and ``prompt=`` a name instead.
+    :param arguments: of the tool or the prompt.
+    :param actions: those that happen.
+    :param check: called, and awaited if it is async, when an order is over: what must be true
+        whatever happened. It fails if it returns something false other than ``None``, or raises
+        ``AssertionError``.
+    :param reset: called before each order.
+    :param bound: virtual seconds for the end once the request is to stop,
+        ``Limits.longest_cleanup`` of the server without.
+    :param wire: ``"channel"``: a wire in memory, with the rules of stdio and sockets; ``"http"``: a
+        connection in memory for each request, with those of Streamable HTTP, where closing it is
+        the cancellation.
+    :param ignore: kinds of problems that are none here.
+    :param orders: play these and no others.
+    :param exhaust: play all orders of up to so many actions, each when all is quiet or at once.
+    :param ticks: most ticks after the request, or after another action, in which an action is
+        tried; 0 for none.
+    :param examples: orders that Hypothesis tries beyond these; 0 for none.
+    :param seed: another one has Hypothesis try other orders.
+    :param database: a Hypothesis database, which remembers the orders that failed.
+    :param max_steps: most steps of the handler's tasks in one order; with half as many, and if
+        nothing stops it, it is taken to be endless.
+    :param longest: virtual seconds after which a handler is taken to be endless.
+
+    Returns what was found; ``raise_for_problems()`` raises it. Raises :class:`RaceError` for what
+    cannot be raced: a handler that waits for threads or processes (a mock clock knows nothing of
+    them), one that is always busy, one whose check fails if nothing happens to it, a request that
+    is refused; or if Hypothesis is not installed and ``examples`` is not 0.
+    """
+    if isinstance(target, tuple) or not (isinstance(target, Server) or callable(target)):
+        target, actions = None, _checked(target)
+    request = _request(tool, arguments, resource, prompt)
+    if target is None and request is not None:
+        raise TypeError("a race of a tool, a resource or a prompt takes a Server or what makes one")
+    if target is not None and request is None:
+        raise TypeError("name what to ask the server for: a tool, resource=… or prompt=…")
+    settings = Settings(
+        request=request or Request(Script.tool, "tools/call", {"name": Script.tool}),
+        actions=_checked(ALL if actions is None else actions),
+        check=check,
+        reset=reset,
+        bound=bound,
+        ignore=frozenset(ignore),
+        max_steps=max_steps,
+        longest=longest,
+        wire=wire,
+    )
+    explorer = Explorer(target, settings)
+    explorer.play_quiet()
+    if orders is not None:
+        return explorer.report(explorer.play_all(orders, 0))
+    if examples and importlib.util.find_spec("hypothesis") is None:
+        raise RaceError(
+            "a race needs Hypothesis to look for long orders: install trio-mcp[testing], or let it "
+            "play the short ones alone with examples=0"
+        )
+    exhausted = explorer.play_all(short_orders(settings.actions, exhaust), exhaust)
+    explorer.scan(ticks)
+    explorer.search(examples, seed, database)
+    return explorer.report(exhausted)
+
+
+def _checked(actions: Any) -> tuple[Action, ...]:
+    wanted = list(actions)
+    if not wanted or not all(isinstance(one, Action) for one in wanted):
+        raise TypeError(f"a race takes a Server, what makes one, or some Actions, not {actions!r}")
+    return tuple(one for one in Action if one in wanted)
+
+
+def _request(
+    tool: str | None,
+    arguments: Mapping[str, Any] | None,
+    resource: str | None,
+    prompt: str | None,
+) -> Request | None:
+    named = [one for one in (tool, resource, prompt) if one is not None]
+    if len(named) > 1:
+        raise TypeError("a race is of one tool, of one resource or of one prompt")
+    if resource is not None:
+        if arguments is not None:
+            raise TypeError("a resource has no arguments: its URI says it all")
+        return Request(resource, "resources/read", {"uri": resource})
+    if not named:
+        if arguments is not None:
+            raise TypeError("arguments are for a tool or a prompt")
+        return None
+    method = "tools/call" if tool is not None else "prompts/get"
+    return Request(named[0], method, {"name": named[0], "arguments": dict(arguments or {})})

@@ -1,0 +1,917 @@
+"""``race``: the runtime holds in every order; each mistake is found, in the smallest order.
+
+The mistakes are in handlers, and in the runtime: there a method is replaced by one that breaks an
+invariant.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from trio_mcp import Context, Server, ToolError
+from trio_mcp.demo import bookshop, showroom
+from trio_mcp.runtime.dispatch import Dispatcher
+from trio_mcp.runtime.exchange import Exchange
+from trio_mcp.runtime.exits import ExitCallbacks
+from trio_mcp.runtime.lifecycle import CancelCause, CancelSource, Lifecycle, State
+from trio_mcp.runtime.progress import ProgressReporter
+from trio_mcp.testing import (
+    Action,
+    Gap,
+    Order,
+    RaceError,
+    RaceFailed,
+    RaceReport,
+    Step,
+    race,
+)
+from trio_mcp.testing.scheduling import Turns
+from trio_mcp.transports.channel import Bare
+from trio_mcp.transports.http.connection import HttpConnection
+from trio_mcp.transports.serving import ServerConnection
+
+ROOT = Path(__file__).parents[1]
+Handler = Callable[[Context], Awaitable[str]]
+CANCEL, COMPLETE, PROGRESS, DISCONNECT, DUPLICATE, SHUTDOWN = Action
+AT_ONCE = Gap(quiet=False)
+
+held: set[str] = set()
+
+
+def race_of(handler: Handler, **options: Any) -> RaceReport:
+    """As a tool of a server; without what takes long, unless it is asked for."""
+
+    def make() -> Server:
+        held.clear()
+        server = Server("raced", version="1")
+        server.tool(name="tool")(handler)
+        return server
+
+    return race(make, "tool", check=lambda: not held, **{"examples": 0, "ticks": 0, **options})
+
+
+def order(*steps: Action | tuple[Action, Gap], turns: tuple[int, ...] = ()) -> Order:
+    made = (Step(it) if isinstance(it, Action) else Step(*it) for it in steps)
+    return Order(tuple(made), turns)
+
+
+def found(report: RaceReport) -> dict[str, Order]:
+    """Each kind of problem, with its order."""
+    return {problem.kind: problem.order for problem in report.problems}
+
+
+# The runtime --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def clean() -> RaceReport:
+    return race(examples=300, ticks=15)
+
+
+def test_the_runtime_holds_in_every_order(clean: RaceReport) -> None:
+    clean.raise_for_problems()
+    assert clean.orders > 500
+    assert clean.diagram == ""
+    assert re.fullmatch(
+        r"scripted: \d+ orders, all of up to 2 actions among them: clean", clean.describe()
+    )
+
+
+def test_all_orders_of_two_actions_are_played() -> None:
+    report = race([CANCEL, DISCONNECT], examples=0, ticks=0)
+    # nothing; 2 of one action; cancel and disconnect, each at once or not: one cannot cancel later
+    assert (report.orders, report.exhausted) == (1 + 2 * 2 + 4, 2)
+    assert race([COMPLETE], examples=0, ticks=0, exhaust=1).orders == 3
+    assert race([PROGRESS], examples=0, ticks=0).orders == 1 + 2 + 4
+
+
+# Good handlers ------------------------------------------------------------------------------------
+
+
+async def cleans_up(ctx: Context) -> str:
+    held.add("hold")
+    try:
+        await trio.sleep(1)
+        ctx.progress(1)
+        await trio.lowlevel.checkpoint()
+        return "done"
+    finally:
+        with ctx.cleanup(5):
+            await trio.sleep(0.1)
+            held.discard("hold")
+
+
+async def has_children(ctx: Context) -> str:
+    async def child() -> None:
+        held.add("child")
+        try:
+            await trio.sleep(2)
+        finally:
+            held.discard("child")
+
+    ctx.nursery.start_soon(child)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(child)
+        await trio.sleep(1)
+    return "done"
+
+
+async def fails(ctx: Context) -> str:
+    await trio.sleep(1)
+    raise ToolError("as always")
+
+
+async def is_endless(ctx: Context) -> str:
+    ctx.on_exit(held.discard, "hold")
+    held.add("hold")
+    await trio.sleep_forever()
+    raise AssertionError
+
+
+@pytest.mark.parametrize("handler", [cleans_up, has_children, fails, is_endless])
+def test_a_good_handler_has_no_problems(handler: Handler) -> None:
+    report = race_of(handler, exhaust=1, ticks=5, examples=20)
+    report.raise_for_problems()
+    assert report.stopped is None
+
+
+def test_an_outcome_that_comes_too_late_is_no_problem() -> None:
+    late = order(COMPLETE, (CANCEL, AT_ONCE))
+    report = race_of(cleans_up, orders=[late])
+    report.raise_for_problems()
+
+
+# Mistakes of handlers -----------------------------------------------------------------------------
+
+
+async def forgets_finally(ctx: Context) -> str:
+    held.add("hold")
+    await trio.sleep(1)
+    held.discard("hold")
+    return "done"
+
+
+async def swallows(ctx: Context) -> str:
+    try:
+        await trio.sleep(1)
+    except trio.Cancelled:
+        pass
+    return "done"
+
+
+async def shields_for_ever(ctx: Context) -> str:
+    try:
+        await trio.sleep(1)
+        return "done"
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.1)
+
+
+async def hangs(ctx: Context) -> str:
+    try:
+        await trio.sleep(1)
+        return "done"
+    except trio.Cancelled:
+        with trio.CancelScope(shield=True):
+            await trio.sleep_forever()
+        raise
+
+
+async def raises_something_else(ctx: Context) -> str:
+    try:
+        await trio.sleep(1)
+        return "done"
+    except trio.Cancelled:
+        raise OSError("gone") from None
+
+
+async def takes_too_long(ctx: Context) -> str:
+    try:
+        await trio.sleep(1)
+        return "done"
+    finally:
+        with ctx.cleanup(1):
+            await trio.sleep(2)
+
+
+async def leaves_a_task(ctx: Context) -> str:
+    try:
+        await trio.sleep(1)
+        return "done"
+    except trio.Cancelled:
+        trio.lowlevel.spawn_system_task(trio.sleep_forever)
+        raise
+
+
+@pytest.mark.parametrize(
+    ("handler", "kind"),
+    [
+        (forgets_finally, "clean-up"),
+        (swallows, "swallowed"),
+        (shields_for_ever, "unbounded"),
+        (hangs, "unbounded"),
+        (raises_something_else, "raised"),
+        (leaves_a_task, "leaked"),
+    ],
+)
+def test_a_mistake_is_found_in_the_smallest_order(handler: Handler, kind: str) -> None:
+    report = race_of(handler, exhaust=1)
+    assert found(report) == {kind: order(CANCEL)}
+    assert report.diagram.count(f"✗ {kind}: ") == 1
+    with pytest.raises(RaceFailed) as failed:
+        report.raise_for_problems()
+    assert failed.value.report is report
+
+
+def test_a_clean_up_that_runs_into_its_limit() -> None:
+    assert found(race_of(takes_too_long, examples=0)) == {"clean-up": order()}
+
+
+async def is_late_to_try(ctx: Context) -> str:
+    """Good wherever it waits for long."""
+    held.add("hold")
+    await trio.lowlevel.checkpoint()
+    try:
+        await trio.sleep(1)
+        return "done"
+    finally:
+        held.discard("hold")
+
+
+def test_a_mistake_that_takes_one_tick_is_found() -> None:
+    """No order of quiet moments has it."""
+    assert race_of(is_late_to_try, actions=[CANCEL]).problems == ()
+    assert found(race_of(is_late_to_try, actions=[CANCEL], ticks=10)) == {
+        "clean-up": order((CANCEL, Gap(quiet=False, ticks=5)))
+    }
+
+
+async def is_late_to_try_again(ctx: Context) -> str:
+    """The same, in the middle."""
+    await trio.sleep(1)
+    held.add("hold")
+    await trio.lowlevel.checkpoint()
+    held.discard("hold")
+    return "done"
+
+
+def test_a_mistake_between_two_waits() -> None:
+    report = race_of(is_late_to_try_again, actions=[CANCEL], ticks=20)
+    assert found(report) == {"clean-up": order((CANCEL, Gap(moves=1, ticks=1)))}
+
+
+def test_hypothesis_finds_and_shrinks_what_short_orders_do_not_have() -> None:
+    async def progresses(ctx: Context) -> str:
+        ctx.progress(1)
+        await trio.sleep(1)
+        ctx.progress(2)
+        await trio.sleep(1)
+        held.add("hold")
+        await trio.sleep(1)
+        held.discard("hold")
+        return "done"
+
+    options = {"actions": [CANCEL, PROGRESS], "exhaust": 1, "ticks": 0, "examples": 200}
+    report = race_of(progresses, **options)
+    assert found(report) == {"clean-up": order((CANCEL, Gap(moves=2, ticks=1)))}
+    assert found(race_of(progresses, **options)) == found(report)
+
+
+# Mistakes of the runtime --------------------------------------------------------------------------
+
+
+class Unguarded:
+    """A reply that is written whatever became of its request."""
+
+    size = 0
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._frame = exchange._frame
+
+    def take(self) -> bytes | None:
+        self._exchange.take()
+        return self._frame
+
+    def written(self, delivered: bool) -> None:
+        if self._exchange.answered:
+            self._exchange.written(delivered)
+
+
+def reply_ignores_the_guard(patch: pytest.MonkeyPatch) -> None:
+    def finish(self: ServerConnection, exchange: Exchange) -> None:
+        self._channel.put(Unguarded(exchange))
+
+    patch.setattr(ServerConnection, "finish", finish)
+
+
+def answers_twice(patch: pytest.MonkeyPatch) -> None:
+    really = ServerConnection.finish
+
+    def finish(self: ServerConnection, exchange: Exchange) -> None:
+        assert exchange._frame is not None
+        copy = exchange._frame
+        really(self, exchange)
+        self._channel.put(Bare(copy))
+
+    patch.setattr(ServerConnection, "finish", finish)
+
+
+def answers_a_cancellation(patch: pytest.MonkeyPatch) -> None:
+    def drop(self: Exchange) -> None:
+        self.peer._channel.put(Bare(self.core.encode_error(self, self.core.shutting_down())))  # type: ignore[attr-defined]
+        really(self)
+
+    really = Exchange._drop_answer
+    patch.setattr(Exchange, "_drop_answer", drop)
+
+
+def forgets_the_answer(patch: pytest.MonkeyPatch) -> None:
+    def take(self: Exchange) -> None:
+        really(self)
+
+    really = Exchange.take
+    patch.setattr(Exchange, "take", take)
+
+
+def progress_after_the_end(patch: pytest.MonkeyPatch) -> None:
+    def written(self: Exchange, delivered: bool) -> None:
+        really(self, delivered)
+        if self.progress is not None and self.progress_token is not None:
+            self.progress._last += 1
+            update = _update(self.progress._last)
+            self.peer._channel.put(Bare(self.encode_progress(update)))  # type: ignore[attr-defined]
+
+    really = Exchange.written
+    patch.setattr(Exchange, "written", written)
+
+
+def _update(progress: float) -> Any:
+    from trio_mcp.runtime.progress import ProgressUpdate
+
+    return ProgressUpdate(progress)
+
+
+def progress_after_a_cancel(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Exchange, "speaking", property(lambda self: True))
+
+
+def progress_goes_back(patch: pytest.MonkeyPatch) -> None:
+    def take(self: ProgressReporter) -> bytes | None:
+        if self._pending is not None:
+            self._pending = _update(-self._pending.progress)
+        return really(self)
+
+    really = ProgressReporter.take
+    patch.setattr(ProgressReporter, "take", take)
+
+
+def scope_is_not_removed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "close", lambda self, exchange: None)
+
+
+def late_outcome_is_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lifecycle, "note_late", lambda self, kind, after: None)
+
+
+def second_cancel_cleans_up_again(patch: pytest.MonkeyPatch) -> None:
+    async def exit_(self: Exchange, exits: ExitCallbacks) -> None:
+        callbacks = list(exits._callbacks)
+        await really(self, exits)
+        if self.extra_cancels:
+            with trio.move_on_after(1, shield=True):
+                for fn, args in callbacks:
+                    await fn(*args)  # type: ignore[misc]
+
+    really = Exchange._exit
+    patch.setattr(Exchange, "_exit", exit_)
+
+
+def second_cancel_ends_it_again(patch: pytest.MonkeyPatch) -> None:
+    def cancel(self: Exchange, source: CancelSource, reason: str | None = None) -> bool:
+        taken = really(self, source, reason)
+        if not taken and self.ended_at is None:
+            self.ended_at = trio.current_time()
+            self._write_record()
+        return taken
+
+    really = Exchange.cancel
+    patch.setattr(Exchange, "cancel", cancel)
+
+
+def second_cause_wins(patch: pytest.MonkeyPatch) -> None:
+    def cancel(self: Exchange, source: CancelSource, reason: str | None = None) -> bool:
+        if self.state is State.CANCELLING:
+            self.cause = CancelCause(source, reason, trio.current_time())
+        return really(self, source, reason)
+
+    really = Exchange.cancel
+    patch.setattr(Exchange, "cancel", cancel)
+
+
+def disconnect_cancels_nothing(patch: pytest.MonkeyPatch) -> None:
+    def cancel_all(self: ServerConnection, source: CancelSource | None) -> None:
+        if source is not CancelSource.DISCONNECT:
+            really(self, source)
+
+    really = ServerConnection._cancel_all
+    patch.setattr(ServerConnection, "_cancel_all", cancel_all)
+
+
+def shutdown_cancels_nothing(patch: pytest.MonkeyPatch) -> None:
+    def cancel_all(self: ServerConnection, source: CancelSource | None) -> None:
+        if source is not CancelSource.SHUTDOWN:
+            really(self, source)
+
+    really = ServerConnection._cancel_all
+    patch.setattr(ServerConnection, "_cancel_all", cancel_all)
+
+
+def cancel_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ServerConnection, "_on_cancelled", lambda self, notification: None)
+
+
+def cancel_does_not_reach_the_tasks(patch: pytest.MonkeyPatch) -> None:
+    def cancel(self: Exchange, source: CancelSource, reason: str | None = None) -> bool:
+        return self.begin_cancel(CancelCause(source, reason, trio.current_time()))
+
+    patch.setattr(Exchange, "cancel", cancel)
+
+
+def cancel_ends_the_connection(patch: pytest.MonkeyPatch) -> None:
+    def on_cancelled(self: ServerConnection, notification: Any) -> None:
+        really(self, notification)
+        self._draining = True
+
+    really = ServerConnection._on_cancelled
+    patch.setattr(ServerConnection, "_on_cancelled", on_cancelled)
+
+
+def cancel_crashes_the_reader(patch: pytest.MonkeyPatch) -> None:
+    def on_cancelled(self: ServerConnection, notification: Any) -> None:
+        del self._exchanges[f's"{notification.params["requestId"]}"']
+        really(self, notification)
+
+    really = ServerConnection._on_cancelled
+    patch.setattr(ServerConnection, "_on_cancelled", on_cancelled)
+
+
+def reason_is_lost(patch: pytest.MonkeyPatch) -> None:
+    def cancel(self: Exchange, source: CancelSource, reason: str | None = None) -> bool:
+        return really(self, source)
+
+    really = Exchange.cancel
+    patch.setattr(Exchange, "cancel", cancel)
+
+
+def delivery_is_not_noted(patch: pytest.MonkeyPatch) -> None:
+    def written(self: Exchange, delivered: bool) -> None:
+        really(self, None)  # type: ignore[arg-type]
+
+    really = Exchange.written
+    patch.setattr(Exchange, "written", written)
+
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+IN_TICKS = {"exhaust": 1}
+QUIET = {"ticks": 0}
+
+GUARD = order(COMPLETE, (CANCEL, Gap(moves=1, ticks=3)))
+"""The answer waits in the writer: of all ticks, that is the one."""
+
+MUTATIONS: list[tuple[Mutation, dict[str, int], list[Action], dict[str, Order]]] = [
+    (reply_ignores_the_guard, IN_TICKS, [CANCEL, COMPLETE], {"spoke": GUARD, "disagrees": GUARD}),
+    (
+        progress_after_a_cancel,
+        IN_TICKS,
+        [CANCEL, PROGRESS],
+        {"spoke": order(PROGRESS, (CANCEL, Gap(quiet=False, ticks=1)))},
+    ),
+    (progress_after_the_end, QUIET, [COMPLETE, PROGRESS], {"spoke": order(PROGRESS, COMPLETE)}),
+    (progress_goes_back, QUIET, [COMPLETE, PROGRESS], {"progress": order(PROGRESS, PROGRESS)}),
+    (answers_twice, QUIET, [CANCEL, COMPLETE], {"answers": order(COMPLETE)}),
+    (answers_a_cancellation, QUIET, [CANCEL, COMPLETE], {"spoke": order(), "disagrees": order()}),
+    (
+        forgets_the_answer,
+        QUIET,
+        [CANCEL, COMPLETE],
+        {"connection": order(), "terminal state": order(COMPLETE), "answers": order(COMPLETE)},
+    ),
+    (scope_is_not_removed, QUIET, [CANCEL, COMPLETE], {"leaked": order()}),
+    (late_outcome_is_lost, QUIET, [CANCEL, COMPLETE], {"late outcome": order(COMPLETE, CANCEL)}),
+    (second_cancel_cleans_up_again, QUIET, [CANCEL, DUPLICATE], {"clean-up": order(DUPLICATE)}),
+    (
+        second_cancel_ends_it_again,
+        QUIET,
+        [CANCEL, DUPLICATE],
+        {kind: order(DUPLICATE) for kind in ("crashed", "terminal state", "connection", "leaked")},
+    ),
+    (second_cause_wins, QUIET, [CANCEL, DISCONNECT], {"disagrees": order(CANCEL, DISCONNECT)}),
+    (
+        disconnect_cancels_nothing,
+        QUIET,
+        [COMPLETE, DISCONNECT],
+        {
+            "unbounded": order(),
+            "spoke": order(COMPLETE, DISCONNECT),
+            "disagrees": order(COMPLETE, DISCONNECT),
+        },
+    ),
+    (shutdown_cancels_nothing, QUIET, [COMPLETE, SHUTDOWN], {"unbounded": order(SHUTDOWN)}),
+    (
+        cancel_is_ignored,
+        QUIET,
+        [CANCEL, COMPLETE],
+        {
+            "unbounded": order(CANCEL),
+            "disagrees": order((CANCEL, AT_ONCE)),
+            "spoke": order(CANCEL, COMPLETE),
+        },
+    ),
+    (cancel_does_not_reach_the_tasks, QUIET, [CANCEL, COMPLETE], {"unbounded": order()}),
+    (cancel_ends_the_connection, QUIET, [CANCEL, COMPLETE], {"connection": order(CANCEL)}),
+    (
+        cancel_crashes_the_reader,
+        QUIET,
+        [CANCEL, COMPLETE],
+        {kind: order(CANCEL) for kind in ("crashed", "disagrees", "connection")},
+    ),
+    (reason_is_lost, QUIET, [CANCEL, COMPLETE], {"disagrees": order(CANCEL)}),
+    (delivery_is_not_noted, QUIET, [CANCEL, COMPLETE], {"disagrees": order(COMPLETE)}),
+]
+
+
+@pytest.mark.parametrize(
+    ("mutate", "options", "actions", "expected"),
+    MUTATIONS,
+    ids=lambda it: getattr(it, "__name__", ""),
+)
+def test_a_runtime_that_breaks_an_invariant_is_caught(
+    mutate: Mutation,
+    options: dict[str, Any],
+    actions: list[Action],
+    expected: dict[str, Order],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mutate(monkeypatch)
+    report = race(actions, examples=0, **options)
+    assert found(report) == expected
+    for problem in report.problems:
+        assert f"✗ {problem.kind}: " in problem.diagram
+
+
+# HTTP ---------------------------------------------------------------------------------------------
+
+
+def test_the_runtime_holds_over_http() -> None:
+    report = race(wire="http", examples=60, ticks=4)
+    report.raise_for_problems()
+    assert report.orders > 150
+
+
+@pytest.mark.parametrize(
+    ("handler", "kind"),
+    [
+        (forgets_finally, "clean-up"),
+        (swallows, "swallowed"),
+        (shields_for_ever, "unbounded"),
+        (hangs, "unbounded"),
+        (raises_something_else, "raised"),
+        (leaves_a_task, "leaked"),
+    ],
+)
+def test_a_mistake_is_found_over_http_where_closing_is_the_cancellation(
+    handler: Handler, kind: str
+) -> None:
+    report = race_of(handler, wire="http", exhaust=1)
+    assert found(report) == {kind: order(CANCEL)}
+    assert "C-xW: closes" in report.diagram
+    assert "running → cancelling (disconnect)" in report.diagram
+
+
+@pytest.mark.parametrize("handler", [cleans_up, has_children, fails, is_endless])
+def test_a_good_handler_has_no_problems_over_http(handler: Handler) -> None:
+    race_of(handler, wire="http", exhaust=1, examples=30).raise_for_problems()
+
+
+def http_end_cancels_nothing(patch: pytest.MonkeyPatch) -> None:
+    def end(self: HttpConnection, source: CancelSource) -> None:
+        current, self._current = self._current, None
+        really(self, source)
+        self._current = current
+
+    really = HttpConnection._end
+    patch.setattr(HttpConnection, "_end", end)
+
+
+def http_answers_twice(patch: pytest.MonkeyPatch) -> None:
+    async def send(self: HttpConnection, data: bytes) -> bool:
+        return await really(self, data) and await really(self, data)
+
+    really = HttpConnection._send
+    patch.setattr(HttpConnection, "_send", send)
+
+
+@pytest.mark.parametrize(
+    ("mutate", "expected"),
+    [
+        (http_end_cancels_nothing, {"unbounded": order(), "disagrees": order(CANCEL, COMPLETE)}),
+        (http_answers_twice, {"answers": order(COMPLETE)}),
+    ],
+)
+def test_an_http_server_that_breaks_an_invariant_is_caught(
+    mutate: Mutation, expected: dict[str, Order], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutate(monkeypatch)
+    report = race([CANCEL, COMPLETE], wire="http", examples=0, ticks=0)
+    assert found(report) == expected
+
+
+# Orders and turns ---------------------------------------------------------------------------------
+
+
+def test_an_order_is_plain_data_that_a_test_can_keep() -> None:
+    kept = order(COMPLETE, (CANCEL, Gap(moves=1, ticks=3)), turns=(0, 1))
+    assert eval(repr(kept)) == kept
+    assert str(kept) == (
+        "complete, when all is quiet; cancel, as time moves on, 3 ticks later (turns 0, 1)"
+    )
+    assert [str(gap) for gap in (AT_ONCE, Gap(), Gap(quiet=False, ticks=1), Gap(moves=2))] == [
+        "at once",
+        "when all is quiet",
+        "1 tick later",
+        "as time moves on 2 times",
+    ]
+
+
+def test_what_cannot_happen_is_left_out() -> None:
+    wild = order(PROGRESS, PROGRESS, COMPLETE, PROGRESS, DISCONNECT, CANCEL, DISCONNECT, turns=(0,))
+    assert wild.made_possible(list(Action)) == order(PROGRESS, PROGRESS, COMPLETE, DISCONNECT)
+    assert wild.made_possible([PROGRESS, CANCEL]) == order(*[PROGRESS] * 3, CANCEL)
+
+
+def test_turns_are_permutations_and_the_first_is_the_order_of_age() -> None:
+    def taken(number: int) -> str:
+        tasks = list("abc")
+        Turns([number]).shuffle(tasks)
+        return "".join(reversed(tasks))  # Trio takes the last one first
+
+    assert taken(0) == "abc"
+    assert len({taken(number) for number in range(6)}) == 6
+    turns = Turns([1])
+    for tasks in ["a"], ["a", "b"], ["a", "b"]:
+        turns.shuffle(tasks)
+    assert turns.asked == 2
+
+
+def test_turns_make_a_difference() -> None:
+    """The handler's two tasks wake at the same time: who is first?"""
+    first: list[str] = []
+
+    async def two(ctx: Context) -> str:
+        async def child(name: str) -> None:
+            await trio.sleep(1)
+            first.append(name)
+
+        first.clear()
+        async with trio.open_nursery() as nursery:
+            for name in "ab":
+                nursery.start_soon(child, name)
+        return first[0]
+
+    seen = set()
+    for turns in [(), *((0,) * before + (2,) for before in range(8))]:
+        race_of(two, orders=[order(COMPLETE, turns=turns)])
+        seen.add("".join(first))
+    assert seen == {"ab", "ba"}
+
+
+def test_a_race_is_the_same_each_time_and_leaves_chance_alone() -> None:
+    chance = trio._core._run._r
+    before = chance.getstate()
+    random.seed(1)
+    reports = [race([CANCEL, SHUTDOWN], examples=40, ticks=3, seed=7) for _ in range(2)]
+    assert reports[0] == reports[1]
+    assert chance.getstate() == before
+    assert trio._core._run._r is chance
+
+
+# The report ---------------------------------------------------------------------------------------
+
+PARTICIPANTS = ["C as Client", "W as Connection", "E as Exchange", "H as Handler"]
+LINE = re.compile(
+    r"(Note over [CWEH](,[CWEH])?: [^;#]+|[CWEH](-->>|->>|-x|--x)[CWEH]: [^;#]+"
+    r"|rect rgb\(255, 214, 214\)|end)"
+)
+
+
+def test_a_diagram_is_a_sequence_of_lines_that_mermaid_knows() -> None:
+    report = race_of(forgets_finally)
+    head, *rest = report.diagram.splitlines()
+    lines = [line.strip() for line in rest]
+    assert head == "sequenceDiagram"
+    assert lines[:4] == [f"participant {one}" for one in PARTICIPANTS]
+    for line in lines[4:]:
+        assert LINE.fullmatch(re.sub(r"#35;|#59;", "", line)), line
+    assert lines.count("end") == sum(line.startswith("rect") for line in lines)
+    shown = "\n".join(lines)
+    for part in (
+        "C->>W: tools/call (tool)\nW->>E: begins\nE->>H: runs",
+        "Note over C: 1. cancel, when all is quiet\nC->>W: notifications/cancelled (race)",
+        "Note over E: running → cancelling (notification)\nH-->>E: trio.Cancelled",
+        "Note over E: cancelling → cancelled (notification)\nNote over E: in the journal",
+        "rect rgb(255, 214, 214)\nNote over C,H: ✗ clean-up: the check is not true: ",
+    ):
+        assert part in shown
+
+
+def test_the_diagram_of_the_documentation_is_a_real_one() -> None:
+    module = example("race")
+    asked = "hasty", {"title": "Dune"}
+    kept = order((CANCEL, Gap(moves=1, ticks=1)))
+    report = race(module.make_server, *asked, check=module.is_released, orders=[kept])
+    text = (ROOT / "docs" / "racing.md").read_text(encoding="utf-8")
+    shown = text.partition("```mermaid\n")[2].partition("```")[0]
+    assert _without_place(shown) == _without_place(report.diagram)
+
+
+def _without_place(diagram: str) -> str:
+    return re.sub(r"\(\S*race\.py:\d+\)", "", diagram)
+
+
+def test_a_report_has_each_order_once() -> None:
+    async def bad_twice(ctx: Context) -> str:
+        held.add("hold")
+        try:
+            await trio.sleep(1)
+        except trio.Cancelled:
+            pass
+        else:
+            held.discard("hold")
+        return "done; #1"
+
+    report = race_of(bad_twice, exhaust=1)
+    assert found(report) == {"swallowed": order(CANCEL), "clean-up": order(CANCEL)}
+    text = report.describe()
+    assert text.splitlines()[0].startswith("tool: ")
+    assert text.splitlines()[0].endswith(", all of up to 1 action among them: 2 problems")
+    assert text.count("sequenceDiagram") == 1
+    assert "2. clean-up: the check is not true" in text
+    assert "diagram: that of 1." in text
+
+
+def test_ignored_kinds_are_no_problems() -> None:
+    assert race_of(forgets_finally, ignore={"clean-up"}).problems == ()
+
+
+# What cannot be raced -----------------------------------------------------------------------------
+
+
+def test_threads_are_refused() -> None:
+    def plain(ctx: Context) -> str:
+        return threading.current_thread().name
+
+    with pytest.raises(RaceError, match="tool works in a thread or a process"):
+        race_of(plain)  # type: ignore[arg-type]
+
+
+def test_a_handler_that_is_always_busy_is_refused() -> None:
+    async def busy(ctx: Context) -> str:
+        while True:
+            await trio.lowlevel.checkpoint()
+
+    with pytest.raises(RaceError, match="always busy: it has taken 100 steps"):
+        race_of(busy, max_steps=100)
+
+
+def test_what_fails_though_nothing_happens() -> None:
+    async def leaves(ctx: Context) -> str:
+        held.add("hold")
+        return "done"
+
+    with pytest.raises(RaceError, match="tool fails though nothing happens to it: the check"):
+        race_of(leaves)
+
+
+def test_what_an_order_leaves_behind_stops_the_race() -> None:
+    server = Server("raced", version="1")
+    server.tool(name="tool")(forgets_finally)
+    held.clear()
+    report = race(server, "tool", check=lambda: not held, examples=20)
+    assert found(report) == {"clean-up": order(CANCEL)}
+    assert report.stopped is not None
+    assert "reset=" in report.stopped
+    with pytest.raises(RaceFailed, match="The race was stopped"):
+        report.raise_for_problems()
+    held.clear()
+    again = race(server, "tool", check=lambda: not held, reset=held.clear, examples=0, ticks=3)
+    assert again.stopped is None
+
+
+def test_what_to_race() -> None:
+    server = Server("empty", version="1")
+    with pytest.raises(TypeError, match="name what to ask"):
+        race(server)
+    with pytest.raises(TypeError, match="one tool, of one resource or of one prompt"):
+        race(server, "tool", prompt="prompt")
+    with pytest.raises(TypeError, match="has no arguments"):
+        race(server, resource="shop://hours", arguments={})
+    with pytest.raises(RaceError, match=r"nothing fails before it awaits: .*-32602"):
+        race(server, "nothing")
+    with pytest.raises(TypeError, match="takes a Server or what makes one"):
+        race(lambda: 7, "tool")  # type: ignore[arg-type, return-value]
+    with pytest.raises(TypeError, match="some Actions"):
+        race(["cancel"])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="takes a Server or what makes one"):
+        race([CANCEL], "tool")  # type: ignore[call-overload]
+
+
+def test_without_hypothesis_short_orders_remain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RaceError, match=r"install trio-mcp\[testing\]"):
+        race([CANCEL])
+    race([CANCEL], examples=0).raise_for_problems()
+
+
+# Our own handlers ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _stock() -> Iterator[None]:
+    before = dict(showroom.copies)
+    yield
+    showroom.copies.update(before)
+
+
+SHORT: dict[str, Any] = {"examples": 50, "exhaust": 1, "ticks": 0}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("order_book", {"title": "Dune"}),
+        ("ship_order", {"title": "Dune"}),
+        ("refund", {"title": "Dune"}),
+        ("audit", {}),
+    ],
+)
+def test_the_bookshop(tool: str, arguments: dict[str, str]) -> None:
+    race(
+        bookshop.server, tool, arguments, check=lambda: not bookshop.holds.total(), **SHORT
+    ).raise_for_problems()
+
+
+@pytest.mark.usefixtures("_stock")
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"resource": "stock://Dune"},
+        {"prompt": "recommend", "arguments": {"liked": "Dune"}},
+        {"tool": "order", "arguments": {"title": "Ulysses"}},
+    ],
+    ids=lambda asked: next(iter(asked.values())),
+)
+def test_the_showroom(asked: dict[str, Any]) -> None:
+    stock = dict(showroom.copies)
+    race(
+        showroom.server,
+        **asked,
+        check=lambda: not showroom.lights,
+        reset=lambda: showroom.copies.update(stock),
+        **SHORT,
+    ).raise_for_problems()
+
+
+def example(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"raced_{name}", ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("echo_server", {"tool": "echo", "arguments": {"text": "ahoy", "times": 3}}),
+        ("admission", {"tool": "bake", "arguments": {"name": "guest"}}),
+        ("asking_server", {"tool": "order_book", "arguments": {"title": "Dune"}}),
+        ("embedded", {"tool": "brew", "arguments": {"seconds": 2}}),
+        ("log_messages", {"tool": "count", "arguments": {"shelves": 3}}),
+        ("resources_server", {"resource": "stock://all"}),
+    ],
+    ids=lambda it: it if isinstance(it, str) else next(iter(it.values())),
+)
+def test_the_examples(name: str, asked: dict[str, Any]) -> None:
+    race(example(name).server, **asked, **SHORT).raise_for_problems()
