@@ -63,7 +63,7 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
     """How a transcript differs from the text that it is held against."""
     transcript, text = (right, left) if isinstance(left, str) else (left, right)
     named = f"{type(transcript).__module__}.{type(transcript).__qualname__}"
-    if op != "==" or named != "trio_mcp.testing.transcript.Transcript":
+    if op != "==" or named != "trio_mcp.testing.transcripts.transcript.Transcript":
         return None
     return ["another transcript:", *vars(type(transcript))["difference"](transcript, text)]
 
@@ -89,7 +89,7 @@ def _swept(test: Callable[..., Any], mark: pytest.Mark) -> Callable[..., None]:
                 f"@pytest.mark.{_MARK}(check=…)",
                 pytrace=False,
             )
-        from trio_mcp.testing.marked import sweep_test
+        from trio_mcp.testing.sweeping.marked import sweep_test
 
         failure = sweep_test(test, fixtures, mark.kwargs)
         if failure is not None:

@@ -65,8 +65,8 @@ from trio_mcp.testing import (
     http_stub,
     memory_server,
 )
-from trio_mcp.testing.course import Course, LineMeter
 from trio_mcp.testing.strategies import faults, positions, schedules
+from trio_mcp.testing.wires.course import Course, LineMeter
 
 PATIENCE = 5.0
 TIMEOUT = 0.1

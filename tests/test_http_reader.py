@@ -7,6 +7,7 @@ import math
 import os
 import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from trio_mcp import CancelSource, Limits, Principal, RequestHead, Server, State
 from trio_mcp.transports.http import reader
 from trio_mcp.transports.http.endpoint import Endpoint
 from trio_mcp.transports.http.heads import LONGEST, KnownHeads
+from trio_mcp.transports.http.hypercorn import serve_hypercorn
 from trio_mcp.transports.http.incoming import Continue, Incoming, Whole
 from trio_mcp.transports.http.lookouts import Lookouts
 from trio_mcp.transports.http.patience import Patience
@@ -387,3 +389,19 @@ async def test_nothing_of_the_lookouts_is_left(monkeypatch: pytest.MonkeyPatch) 
             with trio.CancelScope(shield=True):
                 await until(lambda: not desk.live)
     await until(lambda: len(os.listdir("/proc/self/fd")) == descriptors)
+
+
+@pytest.mark.parametrize("carrier", ["native", "Hypercorn"])
+async def test_a_server_that_is_cancelled_while_it_begins_ends(carrier: str) -> None:
+    for steps in range(12):
+        server = Server("short", version="1")
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                if carrier == "native":
+                    nursery.start_soon(server.serve_http, "127.0.0.1", 0)
+                else:
+                    serve = partial(serve_hypercorn, server.asgi(), "127.0.0.1", 0, Limits())
+                    nursery.start_soon(serve)
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()

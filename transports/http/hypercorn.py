@@ -49,10 +49,12 @@ async def serve_hypercorn(
     draining = app.service.core.draining
     try:
         async with trio.open_nursery() as outer:
-            await outer.start(server.run, config)
-            draining.enter(server)
-            task_status.started(bound)
+            # Not start(): that, cancelled before it has begun, would wait for a drain.
+            outer.start_soon(server.run, config)
             try:
+                await server.begun.wait()
+                draining.enter(server)
+                task_status.started(bound)
                 await server.ended.wait()
             finally:
                 if not server.ended.is_set():
@@ -67,6 +69,7 @@ class _Server:
     """A :class:`...runtime.draining.Serving`."""
 
     def __init__(self, app: AsgiApp) -> None:
+        self.begun = trio.Event()
         self.ended = trio.Event()
         self._app = app
         self._drain_asked = trio.Event()
@@ -75,12 +78,12 @@ class _Server:
         self._app.service.drain(deadline)
         self._drain_asked.set()
 
-    async def run(self, config: Config, task_status: trio.TaskStatus[None]) -> None:
+    async def run(self, config: Config) -> None:
         stopping = trio.Event()
         with trio.CancelScope(shield=True):  # for as long as a drain may take
             async with trio.open_nursery() as nursery:
                 await nursery.start(_serve, self._app, config, stopping)
-                task_status.started()
+                self.begun.set()
                 await self._drain_asked.wait()
                 await self._app.drained()
                 stopping.set()

@@ -36,10 +36,13 @@ async def serve_http(
     server = _Server(service)
     try:
         async with trio.open_nursery() as outer:
-            await outer.start(server.run, listeners)
-            core.draining.enter(server)
-            task_status.started(bound)
+            outer.start_soon(
+                server.run, listeners
+            )  # not start: cancelled, that would wait for ever
             try:
+                await server.begun.wait()
+                core.draining.enter(server)
+                task_status.started(bound)
                 await server.ended.wait()
             finally:
                 if not server.ended.is_set():
@@ -54,6 +57,7 @@ class _Server:
     """All connections of one HTTP endpoint. A :class:`...runtime.draining.Serving`."""
 
     def __init__(self, service: HttpService) -> None:
+        self.begun = trio.Event()
         self.ended = trio.Event()
         self._drain_asked = trio.Event()
         self._service = service
@@ -66,7 +70,7 @@ class _Server:
         self._service.drain(deadline)
         self._drain_asked.set()
 
-    async def run(self, listeners: Listeners, task_status: trio.TaskStatus[None]) -> None:
+    async def run(self, listeners: Listeners) -> None:
         """Serve until a drain is asked for. Shielded: connections outlive a cancelled scope, for as
         long as a drain may take."""
         with trio.CancelScope(shield=True):
@@ -74,7 +78,7 @@ class _Server:
                 self._clockwork = Clockwork(self._nursery, self._service.core.limits)
                 self._readers = Readers(self._nursery)
                 self._nursery.start_soon(self._accept_all, listeners)
-                task_status.started()
+                self.begun.set()
                 await self._drain_asked.wait()
                 await self._service.drained()
                 self._accepting.cancel("drained")

@@ -5,8 +5,17 @@ Nothing of it is imported by ``trio_mcp`` itself. What needs Hypothesis is in
 ``trio_mcp.testing.strategies``.
 """
 
-from .actions import Action, Gap, Order, Step
-from .faults import (
+from .memory import InMemory, LeftBehind, memory_server
+from .places import Place
+from .racing.actions import Action, Gap, Order, Step
+from .racing.race import race
+from .racing.report import RaceError, RaceFailed, RaceProblem, RaceReport
+from .racing.rules import RaceKind
+from .sweeping.report import CancelSweepFailed, Kind, Problem, SweepError, SweepReport
+from .sweeping.sweep import cancel_sweep
+from .transcripts.recorded_stream import RecordedStream
+from .transcripts.transcript import Transcript, TranscriptDiffers
+from .wires.faults import (
     Body,
     Break,
     Chunk,
@@ -20,19 +29,10 @@ from .faults import (
     Split,
     Stall,
 )
-from .faulty_relay import FaultyRelay, faulty_relay
-from .faulty_stream import FaultsMissed, FaultyStream, Happened
-from .http_answers import Answer, StubRequest
-from .http_stub import HttpStub, http_stub
-from .memory import InMemory, LeftBehind, memory_server
-from .places import Place
-from .race import race
-from .race_report import RaceError, RaceFailed, RaceProblem, RaceReport
-from .recorded_stream import RecordedStream
-from .report import CancelSweepFailed, Kind, Problem, SweepError, SweepReport
-from .rules import RaceKind
-from .sweep import cancel_sweep
-from .transcript import Transcript, TranscriptDiffers
+from .wires.faulty_relay import FaultyRelay, faulty_relay
+from .wires.faulty_stream import FaultsMissed, FaultyStream, Happened
+from .wires.http_answers import Answer, StubRequest
+from .wires.http_stub import HttpStub, http_stub
 
 __all__ = [
     "Action",

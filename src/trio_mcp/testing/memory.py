@@ -19,10 +19,10 @@ from ..runtime.scopes import Scope, ScopeKind
 from ..server import Server
 from ..transports.wire import StreamWire
 from .blocks import first_of
-from .faults import Fault
-from .faulty_stream import FaultyStream
-from .recorded_stream import RecordedStream
-from .transcript import Transcript
+from .transcripts.recorded_stream import RecordedStream
+from .transcripts.transcript import Transcript
+from .wires.faults import Fault
+from .wires.faulty_stream import FaultyStream
 
 __all__ = ["InMemory", "LeftBehind", "MemoryServers", "memory_server"]
 

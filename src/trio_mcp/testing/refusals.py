@@ -13,7 +13,7 @@ from ..client import Client
 from ..client.connecting import connect
 from ..runtime.errors import TrioMcpError
 from ..server import Server
-from .options import close_to
+from .sweeping.options import close_to
 
 __all__ = ["refusal"]
 

@@ -18,8 +18,8 @@ from ..transports.framing import Frame
 from ..transports.serving import ServerConnection
 from .logs import Failures
 from .refusals import refusal
-from .stepping import Stepper
-from .subjects import Finding, Outcome, closes, late_finding, until
+from .sweeping.stepping import Stepper
+from .sweeping.subjects import Finding, Outcome, closes, late_finding, until
 
 __all__ = ["Request", "RequestSubject"]
 

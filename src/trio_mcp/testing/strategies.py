@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from .faults import (
+from .wires.faults import (
     Break,
     Corrupt,
     Delay,

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from ..runtime.jsonrpc import id_key, is_request_id
-from ..runtime.models.base import META_PROGRESS_TOKEN, META_SUBSCRIPTION_ID
+from ...runtime.jsonrpc import id_key, is_request_id
+from ...runtime.models.base import META_PROGRESS_TOKEN, META_SUBSCRIPTION_ID
 
 __all__ = ["Side", "Wording", "clip", "plain", "quoted"]
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from .places import Place
+from ..places import Place
 
 __all__ = ["CancelSweepFailed", "Kind", "Problem", "SweepError", "SweepReport"]
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import trio
 
-from .places import place_of
-from .watching import Watch, Watched
+from ..places import place_of
+from ..watching import Watch, Watched
 
 __all__ = ["RaceWatch"]
 

@@ -11,15 +11,15 @@ import attrs
 import trio
 import trio.testing
 
-from ..runtime.limits import Limits
-from ..server import Server
-from .checks import Check, failed
+from ...runtime.limits import Limits
+from ...server import Server
+from ..checks import Check, failed
+from ..leaks import Leaks
+from ..requests import Request, RequestSubject
+from ..scheduling import seeded_scheduler
 from .functions import FunctionSubject
-from .leaks import Leaks
 from .options import Settings, check_callable
 from .report import Kind, Problem, SweepError
-from .requests import Request, RequestSubject
-from .scheduling import seeded_scheduler
 from .stepping import GivenUp, Plan, Stepper
 from .subjects import Outcome, Subject
 

@@ -15,15 +15,15 @@ from typing import Any, Final, TypeAlias
 
 import trio
 
-from ..runtime.groups import leaf_of
-from ..server import Server
-from .blocks import first_of
+from ...runtime.groups import leaf_of
+from ...server import Server
+from ..blocks import first_of
+from ..transcripts.recorded_stream import RecordedStream
+from ..transcripts.transcript import Transcript
 from .faults import Fault, check_schedule
 from .faulty_stream import FaultsMissed, FaultyStream, Happened
 from .http_answers import Answer, Answering, StubRequest, discovery_answer
 from .http_reader import Data, End, Head, HttpMeter, HttpReader, NoHttp
-from .recorded_stream import RecordedStream
-from .transcript import Transcript
 
 __all__ = ["Faults", "HttpStub", "http_stub"]
 

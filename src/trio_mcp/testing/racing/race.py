@@ -6,16 +6,16 @@ import importlib.util
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, overload
 
-from ..server import Server
+from ...server import Server
+from ..checks import Check
+from ..requests import Request
+from ..sweeping.sweep import MakeServer
 from .actions import ALL, Action, Order
-from .checks import Check
 from .exploring import Explorer, Settings
 from .orders import short_orders
-from .race_report import RaceError, RaceReport
 from .raced import Script
-from .requests import Request
+from .report import RaceError, RaceReport
 from .rules import RaceKind
-from .sweep import MakeServer
 
 __all__ = ["race"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeAlias, overload
 
-from ..server import Server
-from .checks import Check
+from ...server import Server
+from ..checks import Check
+from ..requests import Request, RequestSubject
 from .functions import FunctionSubject
 from .options import Settings
 from .report import Kind, Problem, SweepError, SweepReport
-from .requests import Request, RequestSubject
 from .runs import Run, Runs
 from .stepping import Plan
 from .subjects import Outcome

@@ -9,22 +9,22 @@ import attrs
 import trio
 import trio.testing
 
-from ..server import Server
+from ...server import Server
+from ..checks import Check, failed
+from ..leaks import Leaks
+from ..requests import Request
+from ..scheduling import Turns, taking_turns
+from ..watching import GivenUp
 from .actions import AT_ONCE, Action, Gap, Order, Step
-from .checks import Check, failed
 from .diagram import diagram_of
-from .leaks import Leaks
+from .http import HttpWire
 from .orders import pairs, smallest_failing
 from .playing import Play
-from .race_http import HttpWire
-from .race_report import RaceError, RaceProblem, RaceReport
-from .race_wire import ChannelWire
 from .raced import Script
-from .requests import Request
+from .report import RaceError, RaceProblem, RaceReport
 from .rules import Breach, RaceKind, breaches
-from .scheduling import Turns, taking_turns
 from .traces import Trace, is_answer
-from .watching import GivenUp
+from .wire import ChannelWire
 
 __all__ = ["Explorer", "Settings"]
 

@@ -9,8 +9,8 @@ from typing import Final
 import trio
 from trio.abc import HalfCloseableStream, Stream
 
-from ..transports.framing import LineReader, Oversize
-from .http_reader import Data, Head, HttpReader, NoHttp, Part
+from ...transports.framing import LineReader, Oversize
+from ..wires.http_reader import Data, Head, HttpReader, NoHttp, Part
 from .transcript import Transcript
 from .wording import Side, quoted
 

@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 
 import attrs
 
-from .checks import Check
+from ..checks import Check
 from .report import Kind
 
 __all__ = ["Settings", "check_callable", "check_names", "check_values", "close_to"]

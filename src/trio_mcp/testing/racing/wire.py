@@ -8,8 +8,8 @@ from collections.abc import Callable
 import msgspec
 import trio
 
-from ..server import Server
-from ..transports.framing import Frame
+from ...server import Server
+from ...transports.framing import Frame
 from .traces import EXCHANGE
 
 __all__ = ["ChannelWire"]

@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from ..runtime.journal import Record
-from ..runtime.lifecycle import ANSWERED, TRANSITIONS, CancelSource, State
+from ...runtime.journal import Record
+from ...runtime.lifecycle import ANSWERED, TRANSITIONS, CancelSource, State
 from .playing import Play
 from .traces import PROBE, Trace, is_about, is_answer
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from ..runtime.groups import leaf_of
+from ...runtime.groups import leaf_of
 from .options import check_names, check_values
 from .report import SweepError
 from .sweep import cancel_sweep

@@ -14,10 +14,10 @@ import attrs
 import trio
 from trio.abc import HalfCloseableStream, Stream
 
+from ..transcripts.recorded_stream import RecordedStream
 from .course import Course, LineMeter, Meter
 from .faults import Break, Delay, Fault, HalfClose, Hold, Stall, check_schedule
 from .http_reader import HttpMeter
-from .recorded_stream import RecordedStream
 
 __all__ = ["Direction", "FaultsMissed", "FaultyStream", "Happened", "reset"]
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from .blocks import first_of
+from ..blocks import first_of
 from .faults import Fault, check_schedule
 from .faulty_stream import FaultsMissed, FaultyStream, reset
 

@@ -11,8 +11,8 @@ from typing import Protocol
 import attrs
 import trio
 
-from .places import Place, place_of
-from .watching import GivenUp, Watch
+from ..places import Place, place_of
+from ..watching import GivenUp, Watch
 
 __all__ = ["GivenUp", "Plan", "Stepper", "Struck"]
 

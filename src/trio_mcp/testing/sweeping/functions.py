@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import trio
 
-from .logs import describe_error
+from ..logs import describe_error
 from .stepping import Stepper
 from .subjects import Finding, Outcome, late_finding, until
 

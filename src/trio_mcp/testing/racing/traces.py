@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from ..runtime.lifecycle import CancelCause, State
+from ...runtime.lifecycle import CancelCause, State
 
 __all__ = ["EXCHANGE", "PROBE", "Event", "Trace", "What", "is_about", "is_answer"]
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 import trio
 import trio.testing
 
-from ..server import Server
-from ..transports.http.native import _Server
+from ...server import Server
+from ...transports.http.native import _Server
 from .traces import EXCHANGE
 
 __all__ = ["HttpWire"]
@@ -68,7 +68,7 @@ class HttpWire:
         listeners: Any = [_Listener(self._incoming)]
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(native.run, listeners, trio.TASK_STATUS_IGNORED)
+                nursery.start_soon(native.run, listeners)
                 core.draining.enter(native)
                 try:
                     await self._left.wait()

@@ -10,21 +10,21 @@ from typing import Any, Final
 import trio
 import trio.testing
 
-from ..runtime.exchange import Exchange
-from ..runtime.groups import leaf_of
-from ..runtime.journal import Record
-from ..runtime.lifecycle import CancelCause, LateOutcome, State
-from ..runtime.rounds import InputRequired
-from ..server import Server
+from ...runtime.exchange import Exchange
+from ...runtime.groups import leaf_of
+from ...runtime.journal import Record
+from ...runtime.lifecycle import CancelCause, LateOutcome, State
+from ...runtime.rounds import InputRequired
+from ...server import Server
+from ..logs import Failures
+from ..places import place_of
+from ..requests import Request
 from .actions import Action, Gap, Order
-from .logs import Failures
-from .places import place_of
-from .race_http import HttpWire
-from .race_watch import RaceWatch
-from .race_wire import ChannelWire
+from .http import HttpWire
 from .raced import Script
-from .requests import Request
 from .traces import EXCHANGE, PROBE, Event, Trace, What
+from .watch import RaceWatch
+from .wire import ChannelWire
 
 __all__ = ["Play"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import trio
 
-from ..runtime.context import Context
-from ..server import Server
+from ...runtime.context import Context
+from ...server import Server
 
 __all__ = ["Script"]
 

@@ -1,0 +1,1 @@
+"""`race`: what can happen around one exchange, in every order."""

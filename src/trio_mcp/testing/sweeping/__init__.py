@@ -1,0 +1,1 @@
+"""`cancel_sweep`: a handler, cancelled at each of its checkpoints."""

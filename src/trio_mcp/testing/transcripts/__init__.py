@@ -1,0 +1,1 @@
+"""What was said over a wire, as text."""

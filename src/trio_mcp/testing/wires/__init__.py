@@ -1,0 +1,1 @@
+"""Wires with faults on a schedule: streams, an HTTP server, a relay."""
