@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from . import peers, running
 from .contenders import NAMES
 from .machine import look
 from .plan import FULL, MEASURES, QUICK
-from .report import print_machine, write
+from .report import summary, tables, targets, write
 from .samples import Results
 
 HERE = Path(__file__).resolve().parent
@@ -26,28 +27,28 @@ def _folder(quick: bool) -> Path:
     return HERE / "results" / time.strftime("%Y-%m-%d")
 
 
-def _several(allowed: tuple[str, ...]) -> click.ParamType:
-    class Several(click.ParamType):
-        name = ",".join(allowed)
+class _Several(click.ParamType[tuple[str, ...]]):
+    """Some of several words, with commas between them, in the order of the whole."""
 
-        def convert(
-            self, value: object, param: click.Parameter | None, ctx: click.Context | None
-        ) -> tuple[str, ...]:
-            if isinstance(value, tuple):
-                return value
-            words = tuple(word.strip() for word in str(value).split(","))
-            for word in words:
-                if word not in allowed:
-                    self.fail(f"{word!r} is none of {', '.join(allowed)}", param, ctx)
-            return tuple(word for word in allowed if word in words)
+    def __init__(self, allowed: Iterable[str]) -> None:
+        self._allowed = tuple(allowed)
+        self.name = ",".join(self._allowed)
 
-    return Several()
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        words = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+        assert isinstance(words, list | tuple)
+        for word in words:
+            if word not in self._allowed:
+                self.fail(f"{word!r} is none of {', '.join(self._allowed)}", param, ctx)
+        return tuple(word for word in self._allowed if word in words)
 
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Less than a minute, to see that everything runs.")
-@click.option("--only", type=_several(MEASURES), default=MEASURES, help="Measures; all of them.")
-@click.option("--contenders", type=_several(tuple(NAMES)), help="Who is measured; all of them.")
+@click.option("--only", type=_Several(MEASURES), default=MEASURES, help="Measures; all of them.")
+@click.option("--contenders", type=_Several(NAMES), help="Who is measured; all of them.")
 @click.option("--rounds", type=click.IntRange(min=1), help="How often; 3 times.")
 @click.option(
     "--output",
@@ -81,10 +82,15 @@ def main(
     gathered = running.gather(plan, results)
     names = list(dict.fromkeys(one.name for one in gathered))
     machine = look(names, installed=plan.installed)
-    print_machine(machine)
+    for line in tables.machine_lines(machine):
+        click.echo(line)
     running.run(plan, gathered, results, only)
-    folder = write(results, machine, plan, output or _folder(quick), HERE if whole else None)
-    click.echo(f"{folder}")
+    folder = output or _folder(quick)
+    files = write(results, machine, plan, folder)
+    if whole:
+        summary.replace(HERE / "README.md", results, machine, plan.rounds, folder, files)
+    click.echo("\n".join(targets.targets_table(results)))
+    click.echo(f"written to {folder}")
     for failure in results.failures:
         click.echo(f"failed: {failure.measure}, {failure.contender}: {failure.words}", err=True)
     sys.exit(bool(results.failures))

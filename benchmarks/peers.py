@@ -1,7 +1,7 @@
 """The peers' environments, made in a folder that git ignores, with pinned versions.
 
-One for each SDK: ``servers/official.txt`` and ``servers/fastmcp.txt`` say what is in it, for the TypeScript SDK its lock
-file. They are made again when these files change, or the Python.
+One for each SDK: ``servers/official.txt`` and ``servers/fastmcp.txt`` say what is in it, for the
+TypeScript SDK its lock file. They are made again when these files change, or the Python.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What drives the servers. It knows no server library, and measures from outside of their process."""
+"""What drives the servers, from outside of their process. It knows no server library."""

@@ -1,7 +1,7 @@
 """One duplex stream of messages to a server: pipes, a socket, a WebSocket.
 
-One process, one thread, ``poll``. It writes in batches and reads of an answer no more than its id, so
-that the server is the bottleneck and not this; see `Channel.drive`.
+One process, one thread, ``poll``. It writes in batches and reads of an answer no more than its id,
+so that the server is the bottleneck and not this; see `Channel.drive`.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Driven(msgspec.Struct):
 class Channel:
     """A stream to a server, what is still to be written, and what has been read.
 
-    `answered`: calls of `stock` that :meth:`drive` made. `late`: answers to requests that were given
-    up.
+    `answered`: calls of `stock` that :meth:`drive` made. `late`: answers to requests that were
+    given up.
     """
 
     def __init__(self, incoming: int, outgoing: int, framing: Framing) -> None:

@@ -1,7 +1,7 @@
 """Crowds of requests in flight that wait, and another caller who asks meanwhile.
 
-On a channel all of them share one connection, and are cancelled by notifications; over HTTP each has
-a connection of its own, and is cancelled by its end. Who asks has another connection, but for
+On a channel all of them share one connection, and are cancelled by notifications; over HTTP each
+has a connection of its own, and is cancelled by its end. Who asks has another connection, but for
 standard streams, where there is one.
 """
 

@@ -1,4 +1,4 @@
-"""HTTP connections to a server: requests that are made ahead, answers that are read as they come."""
+"""HTTP connections to a server: requests made ahead, answers read as they come."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def response_in(data: bytes) -> Response | None:
 def _without_chunks(body: bytes) -> bytes | None:
     if not body.endswith(b"0\r\n\r\n"):
         return None
-    parts = []
+    parts: list[bytes] = []
     at = 0
     while True:
         end = body.find(b"\r\n", at)

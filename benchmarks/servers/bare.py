@@ -1,8 +1,8 @@
-"""The raw limit: what Trio and the parsers do without MCP. ``python bare.py WIRE [PORT]``.
+"""The raw limit, without MCP: ``… benchmarks.servers.bare WIRE [PORT]``.
 
-It reads with the parsers that ``ours.py`` reads with (msgspec, httptools, trio-websocket), finds the tool by its name,
-and writes an answer of the same shape. It validates nothing, cannot cancel, knows no limits, and has no task for a
-request, but for ``sleep``. The tools are those of ``ours.py``, without ``ended``.
+It reads with the parsers of ``ours.py`` (msgspec, httptools, trio-websocket) on Trio, finds the tool by its name, and writes an answer of the same shape. It validates nothing, cannot cancel, knows
+no limits, and has no task for a request, but for ``sleep``. The tools are those of ``ours.py``,
+without ``ended``.
 """
 
 from __future__ import annotations
@@ -162,9 +162,9 @@ class Connection:
 
 
 def one_body(request: Request, said: bytes) -> bytes:
-    return (
-        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-        % (len(said), said)
+    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
+        len(said),
+        said,
     )
 
 
@@ -177,9 +177,9 @@ def events(request: Request, said: bytes) -> bytes:
             report = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
             stream += EVENT % encode(report)
     stream += EVENT % said
-    return (
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%b"
-        % (len(stream), stream)
+    return b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%b" % (
+        len(stream),
+        stream,
     )
 
 

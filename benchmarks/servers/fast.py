@@ -1,15 +1,17 @@
-"""The servers on fastmcp: ``python fast.py WIRE [PORT]``; the tools are those of ``ours.py``, the settings those of
-``official.py``."""
+"""The servers on fastmcp: ``… benchmarks.servers.fast WIRE [PORT]``.
+
+The tools are those of ``ours.py``, the settings those of ``official.py``.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
-from typing import TypedDict
 
 import anyio
 from fastmcp import Context, FastMCP  # type: ignore[import-not-found,unused-ignore]
+from typing_extensions import TypedDict  # pydantic takes no other before Python 3.12
 
 server = FastMCP("benchmark", version="1.0.0")
 called = 0

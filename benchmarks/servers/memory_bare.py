@@ -1,4 +1,4 @@
-"""The raw limit in memory, as ``memory_ours.py``: two tasks, two memory channels, JSON between them."""
+"""The raw limit in memory: two tasks and two channels, with JSON between them."""
 
 from __future__ import annotations
 

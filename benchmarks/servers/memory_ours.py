@@ -1,4 +1,8 @@
-"""Client and server of this library in one process: ``… memory_ours SECONDS WARMUP IN_FLIGHT…``."""
+"""Client and server of this library in one process.
+
+``… benchmarks.servers.memory_ours SECONDS WARMUP IN_FLIGHT…`` prints a line of JSON for each number
+of callers.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The servers on the official Python SDK: ``python official.py WIRE [PORT]``; the tools are those of ``ours.py``.
+"""The servers on the official Python SDK: ``… benchmarks.servers.official WIRE [PORT]``.
 
-As its users would set it up for speed: stateless, on uvicorn with uvloop and httptools where they are installed, no
-access log. ``http-json`` answers with one body, ``http-sse`` with an event stream.
+The tools are those of ``ours.py``. Set up for speed: stateless, on uvicorn with httptools and, if
+it is installed, uvloop; no access log. ``http-json`` answers with one body, ``http-sse`` with an
+event stream.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The servers under measurement, on this library: ``python ours.py WIRE [PORT]``.
+"""The servers on this library: ``python -m benchmarks.servers.ours WIRE [PORT]``.
 
-The servers beside it have the same tools:
+All servers have the same tools:
 
 | tool | what it does |
 | --- | --- |
@@ -8,12 +8,13 @@ The servers beside it have the same tools:
 | ``search(title)`` | reports progress three times, and returns the same |
 | ``sleep(seconds, label)`` | waits |
 | ``alive()`` | how many ``sleep`` handlers are alive |
-| ``ended(label)`` | when the ``finally`` of that one ran: seconds of the machine's monotonic clock, or 0 |
+| ``ended(label)`` | when that one's ``finally`` ran: seconds of the monotonic clock, or 0 |
 | ``calls()`` | how often ``stock`` and ``search`` were called |
 
-Three limits are not the default: 12,000 connections of HTTP, since 10,000 are measured; no pause between two reports of
-progress, which are sent one by one to be counted; and the time after which a silent answer becomes an event stream: one
-second on the wire ``http-sse``, where crowds are to be streams, and never on ``http-json``.
+Three limits are not the default: 12,000 connections of HTTP, since 10,000 are measured; no pause
+between two reports of progress, which are sent one by one to be counted; and the time after which a
+silent answer becomes an event stream: one second on the wire ``http-sse``, where crowds are to be
+streams, and an hour on ``http-json``.
 """
 
 from __future__ import annotations
@@ -117,4 +118,4 @@ async def serve(wire: str, port: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(serve, sys.argv[1], *map(int, sys.argv[2:]))
+    trio.run(serve, sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0)
