@@ -47,12 +47,30 @@ class _Several(click.ParamType[tuple[str, ...]]):
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Less than a minute, to see that everything runs.")
-@click.option("--only", type=_Several(MEASURES), default=MEASURES, help="Measures; all of them.")
-@click.option("--contenders", type=_Several(NAMES), help="Who is measured; all of them.")
-@click.option("--rounds", type=click.IntRange(min=1), help="How often; 3 times.")
+@click.option(
+    "--only",
+    type=_Several(MEASURES),
+    default=MEASURES,
+    metavar="MEASURE,…",
+    help="Some of: throughput, with latency; crowd, which is concurrency, cancellation and scaling; "
+    "sequence; startup.",
+)
+@click.option(
+    "--contenders",
+    type=_Several(NAMES),
+    metavar="NAME,…",
+    help=f"Some of: {', '.join(NAMES)}.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How often; 3 times, or once if quick.",
+)
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
     help="Folder for the results; benchmarks/results/DATE, or a temporary one with --quick.",
 )
 def main(

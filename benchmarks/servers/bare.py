@@ -1,8 +1,9 @@
 """The raw limit, without MCP: ``… benchmarks.servers.bare WIRE [PORT]``.
 
-It reads with the parsers of ``ours.py`` (msgspec, httptools, trio-websocket) on Trio, finds the tool by its name, and writes an answer of the same shape. It validates nothing, cannot cancel, knows
-no limits, and has no task for a request, but for ``sleep``. The tools are those of ``ours.py``,
-without ``ended``.
+Trio and the parsers of ``ours.py``: msgspec, httptools, trio-websocket. It finds the tool by its
+name, and writes an answer of the same shape. It validates nothing, cannot cancel, knows no limits,
+and has no task for a request, but for ``sleep``. The tools are those of ``ours.py``, without
+``ended``.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from ...contenders import NAMES
 from ...samples import Key, Results
@@ -83,7 +83,7 @@ def plain(axes: Axes, which: str = "both") -> None:
     for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
         if which in (name, "both"):
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
-            axis.set_minor_formatter(NullFormatter())
+            axis.set_minor_locator(NullLocator())
 
 
 def line_of(
