@@ -52,8 +52,8 @@ class _Several(click.ParamType[tuple[str, ...]]):
     type=_Several(MEASURES),
     default=MEASURES,
     metavar="MEASURE,…",
-    help="Some of: throughput, with latency; crowd, which is concurrency, cancellation and scaling; "
-    "sequence; startup.",
+    help="Some of: throughput, with latency; crowd, which is concurrency, cancellation and "
+    "scaling; sequence; startup.",
 )
 @click.option(
     "--contenders",

@@ -48,6 +48,42 @@ class Driven(msgspec.Struct):
     busy: float
 
 
+class _Window:
+    """Calls of `stock` from an id on, and what becomes of them: each must be answered once.
+
+    Answers must be like the one before, byte for byte but for their ids, or else are read whole, as
+    some are in any case.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.waiting = 0
+        self.latencies: list[float] = []
+        self._first = first
+        self._sent_at: list[float] = []
+        self._usual = b""
+        self._parts = call_parts("stock", BOOK)
+
+    def requests(self, ids: range, now: float) -> list[bytes]:
+        """They are sent now."""
+        before, after = self._parts
+        self._sent_at += [now] * len(ids)
+        self.waiting += len(ids)
+        return [b"%b%d%b" % (before, number, after) for number in ids]
+
+    def take(self, text: bytes, now: float) -> None:
+        """An answer, which was read now. Raises `LoadError` if it is none, or not for these."""
+        answer = _glance(text)
+        at = -1 if answer.id is None else answer.id - self._first
+        if not answer.result or not 0 <= at < len(self._sent_at) or not self._sent_at[at]:
+            raise LoadError(f"not what was waited for: {text[:500]!r}")
+        self.latencies.append(now - self._sent_at[at])
+        self._sent_at[at] = 0.0
+        self.waiting -= 1
+        if answer.result != self._usual or not at % _SAMPLE:
+            check_stock(read(text))
+            self._usual = bytes(answer.result)
+
+
 class Channel:
     """A stream to a server, what is still to be written, and what has been read.
 
@@ -138,46 +174,23 @@ class Channel:
         check_stock(self._answer(number))
 
     def drive(self, in_flight: int, seconds: float) -> Driven:
-        """Call `stock`, so many in flight, for some seconds, and then wait for all answers.
-
-        Answers must be like the first one, byte for byte but for their ids, or else are read
-        whole, as some are in any case. Each request must be answered once.
-        """
-        before, after = call_parts("stock", BOOK)
-        first = self._last_id + 1
-        sent_at: list[float] = []
-        latencies: list[float] = []
-        usual: bytes | None = None
-        waiting = 0
+        """Call `stock`, so many in flight, for some seconds, and then wait for all answers."""
+        window = _Window(self._last_id + 1)
         busy = time.process_time()
         began = now = time.perf_counter()
         until = began + seconds
-        while waiting or now < until:
-            if now < until and waiting < in_flight:
-                ids = self.new_ids(in_flight - waiting)
-                now = time.perf_counter()
-                sent_at += [now] * len(ids)
-                waiting += len(ids)
-                self.send(*[b"%b%d%b" % (before, number, after) for number in ids])
-            texts = self._turn(began + seconds + STEP_LIMIT)
+        while window.waiting or now < until:
+            if now < until and window.waiting < in_flight:
+                ids = self.new_ids(in_flight - window.waiting)
+                self.send(*window.requests(ids, time.perf_counter()))
+            texts = self._turn(until + STEP_LIMIT)
             now = time.perf_counter()
             for text in texts:
-                answer = _glance(text)
-                if answer.id is None or not answer.result:
-                    raise LoadError(f"unexpected message: {text[:500]!r}")
-                at = answer.id - first
-                if not 0 <= at < len(sent_at) or not sent_at[at]:
-                    raise LoadError(f"an answer that nobody waits for: {text[:500]!r}")
-                latencies.append(now - sent_at[at])
-                sent_at[at] = 0.0
-                if answer.result != usual or not at % _SAMPLE:
-                    check_stock(read(text))
-                    usual = bytes(answer.result)
-            waiting -= len(texts)
-        self.answered += len(latencies)
+                window.take(text, now)
         spent = now - began
         busy = (time.process_time() - busy) / spent
-        return Driven(calls=len(latencies), seconds=spent, latencies=latencies, busy=busy)
+        self.answered += len(window.latencies)
+        return Driven(len(window.latencies), spent, window.latencies, busy)
 
     def _answer(self, number: int) -> Message:
         deadline = time.perf_counter() + STEP_LIMIT

@@ -134,47 +134,69 @@ class Line:
 def drive(server: ServerProcess, in_flight: int, seconds: float, *, search: bool) -> Driven:
     """Call `stock`, or `search`, on so many connections for some seconds; for where there is no
     `wrk`, and where its seconds are too long."""
-    tool = "search" if search else "stock"
-    request = post(call(1, tool, BOOK, progress=search), tool, server.port)
-    poll = select.epoll()
-    lines = [server.connect() for _ in range(in_flight)]
-    by_number = {line.fileno(): line for line in lines}
-    data: dict[int, bytes] = {}
-    sent_at: dict[int, float] = {}
-    latencies: list[float] = []
-    busy = time.process_time()
-    began = now = time.perf_counter()
+    posts = _Posts(server, in_flight, search=search)
     try:
-        for number, line in by_number.items():
-            poll.register(number, select.EPOLLIN)
-            sent_at[number] = time.perf_counter()
-            line.sendall(request)
-        while sent_at:
-            ready = poll.poll(STEP_LIMIT)
+        busy = time.process_time()
+        began = now = time.perf_counter()
+        posts.begin()
+        while posts.waiting:
+            ready = posts.poll.poll(STEP_LIMIT)
             if not ready:
                 raise LoadError("the server did not answer in time")
             now = time.perf_counter()
             for number, _ in ready:
-                chunk = by_number[number].recv(_CHUNK)
-                if not chunk:
-                    raise LoadError("the server closed a connection")
-                data[number] = data.get(number, b"") + chunk
-                response = response_in(data[number])
-                if response is None:
-                    continue
-                if not len(latencies) % _SAMPLE:
-                    check_stock(response.messages()[-1])
-                elif response.status != 200:
-                    raise LoadError(f"the answer is {response.status}: {response.body[:500]!r}")
-                latencies.append(now - sent_at.pop(number))
-                del data[number]
-                if now < began + seconds:
-                    sent_at[number] = now
-                    by_number[number].sendall(request)
+                posts.read(number, now, again=now < began + seconds)
     finally:
-        poll.close()
-        for line in lines:
-            line.close()
+        posts.close()
     spent = now - began
     busy = (time.process_time() - busy) / spent
-    return Driven(calls=len(latencies), seconds=spent, latencies=latencies, busy=busy)
+    return Driven(len(posts.latencies), spent, posts.latencies, busy)
+
+
+class _Posts:
+    """Connections, by their descriptors, each with one call under way."""
+
+    def __init__(self, server: ServerProcess, count: int, *, search: bool) -> None:
+        tool = "search" if search else "stock"
+        self._request = post(call(1, tool, BOOK, progress=search), tool, server.port)
+        lines = [server.connect() for _ in range(count)]
+        self._lines = {line.fileno(): line for line in lines}
+        self._data = dict.fromkeys(self._lines, b"")
+        self._sent_at: dict[int, float] = {}
+        self.latencies: list[float] = []
+        self.poll = select.epoll()
+        for number in self._lines:
+            self.poll.register(number, select.EPOLLIN)
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._sent_at)
+
+    def begin(self) -> None:
+        for number in self._lines:
+            self._send(number, time.perf_counter())
+
+    def read(self, number: int, now: float, *, again: bool) -> None:
+        """Take what came on one; if the answer is whole, send `again`."""
+        chunk = self._lines[number].recv(_CHUNK)
+        if not chunk:
+            raise LoadError("the server closed a connection")
+        self._data[number] += chunk
+        response = response_in(self._data[number])
+        if response is None:
+            return
+        if response.status != 200 or not len(self.latencies) % _SAMPLE:
+            check_stock(response.messages()[-1])
+        self.latencies.append(now - self._sent_at.pop(number))
+        self._data[number] = b""
+        if again:
+            self._send(number, now)
+
+    def close(self) -> None:
+        self.poll.close()
+        for line in self._lines.values():
+            line.close()
+
+    def _send(self, number: int, now: float) -> None:
+        self._sent_at[number] = now
+        self._lines[number].sendall(self._request)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..samples import Spread
+from ..samples import Key, Results, Spread
 
-__all__ = ["NOTHING", "number", "ranged", "row", "table", "times"]
+__all__ = ["NOTHING", "compared", "number", "ranged", "row", "table", "times"]
 
 NOTHING = "–"  # noqa: RUF001
 
@@ -27,6 +27,16 @@ def ranged(spread: Spread | None) -> str:
     text = number(spread.median)
     if spread.rounds > 1:
         text += f" ({number(spread.low)}–{number(spread.high)})"  # noqa: RUF001
+    return text
+
+
+def compared(results: Results, key: Key, *, spread: bool = True) -> str:
+    """A number of which less is better; of others also how many times ours it is."""
+    found = results.spread(key)
+    text = ranged(found) if spread else number(None if found is None else found.median)
+    ratio = results.ratio(key, key._replace(contender="ours"))
+    if key.contender != "ours" and ratio is not None:
+        text += f", {_ratio(ratio.median)} ×"  # noqa: RUF001
     return text
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..contenders import NAMES, WIRES
 from ..machine import Machine
 from ..samples import Key, Results
-from .numbers import NOTHING, number, table, times
+from .numbers import NOTHING, compared, number, table, times
 from .tables import machine_lines
 from .targets import CROWD, targets_table
 
@@ -52,7 +52,7 @@ def _summary(
         "",
         *_throughput(results),
         "",
-        f"{CROWD:,} in flight (one cancelled: among 1,000):",
+        f"{CROWD:,} in flight (one cancelled: among 1,000), and how many times ours that is:",
         "",
         *_crowds(results),
         "",
@@ -90,9 +90,9 @@ def _crowds(results: Results) -> list[str]:
             key = Key("crowd", wire, name, sizes[-1], "memory_per_request_kib")
             rows.append(
                 [
-                    f"{title}, {NAMES[name]}",
-                    number(results.median(key)),
-                    number(results.median(key._replace(metric="probe_p99_ms"))),
+                    f"{title}, {NAMES[name]}" + f", of {sizes[-1]:,}" * (sizes[-1] != CROWD),
+                    compared(results, key, spread=False),
+                    compared(results, key._replace(metric="probe_p99_ms"), spread=False),
                     _cancelled(results, wire, name),
                     _storm(results, key),
                     number(results.median(key._replace(metric="left_handlers"))),
@@ -108,10 +108,10 @@ def _cancelled(results: Results, wire: str, name: str) -> str:
     sizes = results.sizes("crowd", wire, name, "cancel_p99_ms")
     if not sizes:
         return NOTHING
-    return number(results.median(Key("crowd", wire, name, sizes[-1], "cancel_p99_ms")))
+    return compared(results, Key("crowd", wire, name, sizes[-1], "cancel_p99_ms"), spread=False)
 
 
 def _storm(results: Results, key: Key) -> str:
     if results.median(key._replace(metric="left_handlers")):
         return "never"
-    return number(results.median(key._replace(metric="storm_idle_s")))
+    return compared(results, key._replace(metric="storm_idle_s"), spread=False)

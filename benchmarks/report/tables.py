@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from ..contenders import ABSENT, NAMES, WIRES
 from ..machine import BUSY, Machine
 from ..plan import Plan
 from ..samples import Key, Results
-from .numbers import NOTHING, number, ranged, table, times
+from .numbers import NOTHING, compared, number, ranged, table, times
 from .targets import targets_table
 
 __all__ = ["machine_lines", "page"]
@@ -40,6 +41,12 @@ _END = {
     "MiB not returned": "left_mib",
 }
 _SEQUENCE = {"seconds": "sequence_s", "memory grew by, MiB": "growth_mib"}
+_GROWTH = {
+    "until all run": "begin_s",
+    "until idle after all were cancelled": "storm_idle_s",
+    "memory": "memory_bytes",
+}
+_NOT_COMPARED = ("calls_per_second", "generator_busy")
 _START = {"first answer, s": "first_answer_s", "imports, s": "import_s"}
 
 
@@ -50,14 +57,16 @@ def page(results: Results, machine: Machine, plan: Plan) -> str:
         "",
         *(f"- {line}" for line in machine_lines(machine)),
         f"- {plan.rounds} rounds, contenders in turn; a number is the median, in brackets are the "
-        "least and the greatest. A ratio is taken within each round.",
+        "least and the greatest. A ratio is taken within each round: of calls per second it is "
+        "ours by theirs, of all else theirs by ours, so that more is better for us.",
         "- How it is measured is in [the README](../../README.md).",
     ]
     for heading, part in (
         ("Targets", targets_table(results)),
         ("Throughput and latency", _throughput(results)),
-        ("Crowds in flight", _crowds(results, _CROWD)),
+        ("Concurrency: crowds in flight", _crowds(results, _CROWD)),
         ("Cancellation", _crowds(results, _END)),
+        ("Scaling", _scaling(results)),
         ("Requests in sequence", _sequences(results)),
         ("Start-up", _startup(results)),
         ("What is not there", _absent(results)),
@@ -91,13 +100,10 @@ def _throughput(results: Results) -> Iterator[str]:
                 continue
             yield ""
             head = [label, *(f"{size:,} in flight" for size in sizes)]
-            keys = [
-                [Key("throughput", wire, name, size, metric) for size in sizes] for name in names
-            ]
-            rows = [
-                [NAMES[name], *(ranged(results.spread(key)) for key in line)]
-                for name, line in zip(names, keys, strict=True)
-            ]
+            rows = []
+            for name in names:
+                keys = [Key("throughput", wire, name, size, metric) for size in sizes]
+                rows.append([NAMES[name], *(_cell(results, key) for key in keys)])
             if metric == "calls_per_second":
                 rows += _ratios(results, wire, names, sizes)
             yield from table(head, rows)
@@ -132,7 +138,37 @@ def _crowd_cell(results: Results, key: Key) -> str:
         return "never"
     if key.metric in ("storm_ended_s", "storm_idle_s") and key not in results:
         return "never" if results.median(key._replace(metric="left_handlers")) else NOTHING
-    return ranged(results.spread(key))
+    return _cell(results, key)
+
+
+def _cell(results: Results, key: Key) -> str:
+    if key.metric in _NOT_COMPARED or key.metric.startswith(("left_", "late_")):
+        return ranged(results.spread(key))
+    return compared(results, key)
+
+
+def _scaling(results: Results) -> Iterator[str]:
+    """The exponent of growth over two orders of magnitude: 1 is linear."""
+    rows = []
+    for wire, title in WIRES.items():
+        for name in _names(results, "crowd", wire):
+            sizes = results.sizes("crowd", wire, name, "begin_s")
+            low, high = sizes[-1] // 100, sizes[-1]
+            cells = [
+                _exponent(results, wire, name, metric, low, high) for metric in _GROWTH.values()
+            ]
+            if any(cell != NOTHING for cell in cells):
+                rows.append([f"{title}, {NAMES[name]}: {low:,} to {high:,}", *cells])
+    yield "How the logarithm of each grows with that of the number in flight; 1 is linear growth."
+    yield from ("", *table(["", *_GROWTH], rows))
+
+
+def _exponent(results: Results, wire: str, name: str, metric: str, low: int, high: int) -> str:
+    key = Key("crowd", wire, name, high, metric)
+    ratio = results.ratio(key, key._replace(size=low))
+    if ratio is None:
+        return NOTHING
+    return f"{math.log(ratio.median) / math.log(high / low):.2f}"
 
 
 def _sequences(results: Results) -> Iterator[str]:
@@ -152,7 +188,7 @@ def _startup(results: Results) -> Iterator[str]:
     for wire, title in WIRES.items():
         for name in _names(results, "startup", wire):
             keys = [Key("startup", wire, name, 0, metric) for metric in _START.values()]
-            rows.append([f"{title}, {NAMES[name]}", *(ranged(results.spread(k)) for k in keys)])
+            rows.append([f"{title}, {NAMES[name]}", *(compared(results, key) for key in keys)])
     yield from table(["", *_START], rows)
 
 
