@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -34,7 +36,7 @@ def memory(results: Results, plan: Plan) -> Figure | None:
         rows = [at for at, (wire, _) in enumerate(bars) if wire in wires]
         if rows:
             axes.plot([bound, bound], [rows[0] - 0.5, rows[-1] + 0.5], color="#222222", ls=":")
-            axes.text(bound, rows[0] - 0.62, f"target {bound:g} KiB", fontsize=9, ha="center")
+            _target(axes, bound, rows[0] - 0.62, f"{bound:g} KiB")
     axes.set_xlabel("KiB of the server's resident memory (less is better)")
     axes.set_xlim(left=0)
     caption(
@@ -57,7 +59,7 @@ def cancellation(results: Results, plan: Plan) -> Figure | None:
     _draw(storm, bars, [_largest(results, wire, name, "storm_idle_s") for wire, name in bars])
     _names(one, bars)
     storm.axvline(STORM_SECONDS, color="#222222", ls=":")
-    storm.text(STORM_SECONDS, -0.72, f"target {STORM_SECONDS:g} s", fontsize=9, ha="center")
+    _target(storm, STORM_SECONDS, -0.72, f"{STORM_SECONDS:g} s")
     storm.set_title(f"{most:,} at once, until the server is idle", pad=18)
     storm.set_xlabel("seconds (less is better)")
     storm.set_xlim(left=0)
@@ -69,6 +71,12 @@ def cancellation(results: Results, plan: Plan) -> Figure | None:
         "handler and no connection is left. Never: two seconds later handlers were still alive.",
     )
     return drawn
+
+
+def _target(axes: Axes, bound: float, height: float, text: str) -> None:
+    """What the dotted line is."""
+    behind = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+    axes.text(bound, height, f"target {text}", fontsize=9, ha="center", va="center", bbox=behind)
 
 
 def _single(axes: Axes, results: Results, bars: list[Bar]) -> None:
@@ -97,7 +105,7 @@ def _single(axes: Axes, results: Results, bars: list[Bar]) -> None:
     axes.set_title("one of many, until its handler has ended", pad=18)
     axes.set_xlabel("milliseconds, logarithmic (less is better)")
     left, right = axes.get_xlim()
-    axes.set_xlim(left, right * 3)
+    axes.set_xlim(10 ** math.floor(math.log10(left)), right * 3)
     plain(axes, "x")
     grid(axes)
     axes.grid(visible=False, axis="y")
