@@ -35,7 +35,6 @@ class Plan:
     sequences: tuple[int, ...]
     peers_sequences: tuple[int, ...]
     steps: int
-    starts: int
     wires: tuple[str, ...]
     names: tuple[str, ...]
     installed: bool
@@ -63,12 +62,12 @@ class Plan:
         return wire in ("stdio", "http-json")
 
     def crowds_of(self, contender: Contender, number: int) -> tuple[int, ...]:
-        """How large crowds become in a round: the largest of peers, which take long, do so once."""
+        """How large crowds are in a round: most of peers, which take long, come once."""
         if contender.name == "bare":
             return self.crowds[-1:]
         if contender.ours:
             return self.crowds
-        return self.peers_crowds if number == 1 else self.peers_crowds[:-1] or self.peers_crowds
+        return self.peers_crowds if number == 1 else (self.cancelled_among,)
 
     def sequences_of(self, contender: Contender) -> tuple[int, ...]:
         """How many calls one after the other."""
@@ -77,8 +76,8 @@ class Plan:
 
 FULL = Plan(
     rounds=3,
-    seconds=0.8,
-    warmup=0.5,
+    seconds=0.6,
+    warmup=0.3,
     wrk_seconds=1,
     in_flight=(1, 32, 256, 1024),
     few_in_flight=(32, 1024),
@@ -90,8 +89,7 @@ FULL = Plan(
     rest=2.0,
     sequences=(1_000, 10_000, 100_000),
     peers_sequences=(1_000, 10_000),
-    steps=10,
-    starts=3,
+    steps=6,
     wires=tuple(WIRES),
     names=tuple(NAMES),
     installed=True,
@@ -114,7 +112,6 @@ QUICK = replace(
     sequences=(100, 300),
     peers_sequences=(100,),
     steps=1,
-    starts=1,
     wires=("stdio", "http-json"),
     names=("ours", "official", "official-sse", "bare"),
     installed=False,

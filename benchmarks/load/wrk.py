@@ -15,6 +15,8 @@ from .requests import BOOK, call
 __all__ = ["Counted", "run"]
 
 SCRIPT = Path(__file__).with_name("wrk.lua")
+#: Seconds after which an answer is too late to be counted.
+LATEST = 30
 
 
 class Counted(msgspec.Struct):
@@ -34,10 +36,19 @@ def run(server: ServerProcess, connections: int, seconds: int, *, search: bool) 
     """Call `stock`, or `search`, for whole seconds. Raises `LoadError` if any call went wrong."""
     tool = "search" if search else "stock"
     body = call(1, tool, BOOK, progress=search).decode()
-    options = ["-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(SCRIPT)]
+    options = ["-t1", f"-c{connections}", f"-d{seconds}s", f"--timeout={LATEST}s"]
     used = _children()
     done = subprocess.run(
-        [command("wrk", "wrk"), *options, f"http://127.0.0.1:{server.port}", "--", tool, body],
+        [
+            command("wrk", "wrk"),
+            *options,
+            "-s",
+            str(SCRIPT),
+            f"http://127.0.0.1:{server.port}",
+            "--",
+            tool,
+            body,
+        ],
         capture_output=True,
         text=True,
         timeout=seconds + STEP_LIMIT,

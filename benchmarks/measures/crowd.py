@@ -1,9 +1,10 @@
 """Many requests in flight that wait: what each costs, how another caller fares, and their end.
 
-Crowds of growing size on one server. Of each: how long it takes until all their handlers run; how
-much memory they take up; the latency of a probe, a cheap call of another caller, among them; and,
-cancelled all at once, how long it takes until no handler runs, and what is left. In one of them
-single requests are cancelled, too.
+Crowds of several sizes. Of each: how long it takes until all their handlers run; how much memory
+they take up; the latency of a probe, a cheap call of another caller, among them; and, cancelled all
+at once, how long it takes until no handler runs, and what is left. In one of them single requests
+are cancelled, too, and it comes again: memory that grows from the second time to the third is what
+an end has left, for what the allocator keeps is used again.
 """
 
 from __future__ import annotations
@@ -28,22 +29,42 @@ STREAMS_OPEN = 1.5
 
 
 def measure(contender: Contender, plan: Plan, number: int) -> Iterator[Sample]:
-    """Crowds on one server, as long as all of each can be cancelled; on a fresh one after that."""
-    sizes = [fitting(size, contender) for size in plan.crowds_of(contender, number)]
-    while sizes:
+    """A fresh server for each crowd."""
+    for wanted in plan.crowds_of(contender, number):
+        size = fitting(wanted, contender)
         with ServerProcess(contender) as server, crowd(server, contender, plan.rest) as people:
             for _ in range(WARMUP):
                 people.probe()
-            idle = _Idle(server)
-            while sizes:
-                size = sizes.pop(0)
-                yield from _wait(people, contender, plan, size, idle)
-                if contender.name == "bare":
-                    break  # it cannot cancel
-                samples = dict(_end(people, contender, size, idle))
-                yield from _named(contender, size, samples)
-                if samples["left_handlers"]:
-                    break
+            numbers = dict(_measure(people, contender, plan, number, size))
+        for metric, value in numbers.items():
+            yield Sample(Key("crowd", contender.wire, contender.name, size, metric), value)
+
+
+def _measure(
+    people: Crowd, contender: Contender, plan: Plan, number: int, size: int
+) -> Iterator[tuple[str, float]]:
+    idle = _Idle(people.server)
+    yield from _wait(people, contender, plan, size, idle)
+    if contender.name == "bare":
+        return  # it cannot cancel
+    among = size == plan.cancelled_among
+    if among:
+        yield from _cancel_some(people, plan.cancels)
+    left = False
+    for metric, value in _end(people, idle):
+        yield metric, value
+        left |= metric == "left_handlers" and value > 0
+    if among and number == 1 and not left:
+        yield "again_mib", _again(people, size, idle)
+
+
+def _again(people: Crowd, size: int, idle: _Idle) -> float:
+    """How many MiB more a third crowd takes up than the second."""
+    people.grow(size)
+    second = people.server.resident()
+    people.storm(idle.descriptors)
+    people.grow(size)
+    return (people.server.resident() - second) / 2**20
 
 
 def fitting(size: int, contender: Contender) -> int:
@@ -61,34 +82,20 @@ class _Idle:
         self.descriptors = server.descriptors()
 
 
-def _named(contender: Contender, size: int, numbers: dict[str, float]) -> Iterator[Sample]:
-    for metric, value in numbers.items():
-        yield Sample(Key("crowd", contender.wire, contender.name, size, metric), value)
-
-
 def _wait(
     people: Crowd, contender: Contender, plan: Plan, size: int, idle: _Idle
-) -> Iterator[Sample]:
-    begun = people.grow(size)
+) -> Iterator[tuple[str, float]]:
+    yield "begin_s", people.grow(size)
     if contender.ours and contender.wire == "http-sse":
         time.sleep(STREAMS_OPEN)
     grown = people.server.resident() - idle.resident
+    yield "memory_bytes", grown
+    yield "memory_per_request_kib", grown / size / 2**10
+    yield "idle_mib", idle.resident / 2**20
     probes = [_probe(people) for _ in range(plan.probes)]
-    yield from _named(
-        contender,
-        size,
-        {
-            "begin_s": begun,
-            "memory_bytes": grown,
-            "memory_per_request_kib": grown / size / 2**10,
-            "idle_mib": idle.resident / 2**20,
-            "probe_p50_ms": percentile(probes, 50),
-            "probe_p99_ms": percentile(probes, 99),
-            "probe_max_ms": max(probes),
-        },
-    )
-    if size == plan.cancelled_among and contender.name != "bare":
-        yield from _cancel_some(people, contender, plan.cancels, size)
+    yield "probe_p50_ms", percentile(probes, 50)
+    yield "probe_p99_ms", percentile(probes, 99)
+    yield "probe_max_ms", max(probes)
 
 
 def _probe(people: Crowd) -> float:
@@ -97,27 +104,20 @@ def _probe(people: Crowd) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-def _cancel_some(people: Crowd, contender: Contender, times: int, size: int) -> Iterator[Sample]:
+def _cancel_some(people: Crowd, times: int) -> Iterator[tuple[str, float]]:
     """From the wire event to the end of the handler, among the others; or never."""
+    size = people.size
     try:
         latencies = [people.time_cancel(f"cancel {n}") * 1000 for n in range(times)]
     except Unmoved:
-        yield from _named(contender, size, {"cancel_never": 1.0})
+        yield "cancel_never", 1.0
         return
     people.await_alive(size)  # nobody else's request has ended
-    yield from _named(
-        contender,
-        size,
-        {
-            "cancel_p50_ms": percentile(latencies, 50),
-            "cancel_p99_ms": percentile(latencies, 99),
-        },
-    )
+    yield "cancel_p50_ms", percentile(latencies, 50)
+    yield "cancel_p99_ms", percentile(latencies, 99)
 
 
-def _end(
-    people: Crowd, contender: Contender, size: int, idle: _Idle
-) -> Iterator[tuple[str, float]]:
+def _end(people: Crowd, idle: _Idle) -> Iterator[tuple[str, float]]:
     late = people.late
     storm = people.storm(idle.descriptors)
     yield "storm_sent_s", storm.sent

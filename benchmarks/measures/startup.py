@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ..contenders import Contender
 from ..load.channel import Channel
@@ -39,17 +38,12 @@ LIMIT = 30
 
 
 def measure(contender: Contender, plan: Plan, number: int) -> Iterator[Sample]:
-    """The median of some starts; imports are timed on standard streams alone, since they are the
-    same everywhere."""
-    first = _median(plan.starts, lambda: _first_answer(contender))
+    """One start. Imports are timed with standard streams alone: they are the same everywhere."""
+    first = _first_answer(contender)
     yield Sample(Key("startup", contender.wire, contender.name, 0, "first_answer_s"), first)
     if contender.wire == "stdio":
-        imports = _median(plan.starts, lambda: _imports(contender))
+        imports = _imports(contender)
         yield Sample(Key("startup", contender.wire, contender.name, 0, "import_s"), imports)
-
-
-def _median(times: int, once: Callable[[], float]) -> float:
-    return statistics.median(once() for _ in range(times))
 
 
 def _first_answer(contender: Contender) -> float:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
+import time
 from collections.abc import Iterator
 
 from ..contenders import Contender
@@ -20,8 +22,11 @@ __all__ = ["measure"]
 SAMPLE = 20
 #: How much the size of an answer under load may differ from that of one by itself.
 TOLERANCE = 0.05
-#: Calls that may have run and were not counted, besides two on each connection.
-UNCOUNTED = 10
+#: Calls that each connection makes at least, about: so slow servers are measured longer, for at
+#: most so many seconds.
+TURNS, MOST_SECONDS = 3, 6
+#: Seconds in which a server that has something left to do would do some of it.
+PAUSE = 0.02
 
 
 def measure(contender: Contender, plan: Plan, number: int) -> Iterator[Sample]:
@@ -70,19 +75,34 @@ def _over_http(contender: Contender, plan: Plan) -> Iterator[Sample]:
     search = contender.wire == "http-sse"
     with ServerProcess(contender) as server, Line(server) as line:
         usual = _check(line, search=search)
-        if plan.wrk_seconds:
-            wrk.run(server, 32, 1, search=search)
+        seconds = plan.wrk_seconds
+        if seconds:
+            counted = wrk.run(server, 32, seconds, search=search)
         for size in plan.in_flight_of(contender):
-            called, cpu = float(line.ask("calls")), server.cpu()
+            called, cpu = _calls(line), server.cpu()
             line.close()
-            if plan.wrk_seconds:
-                counted = wrk.run(server, size, plan.wrk_seconds, search=search)
-                _check_count(counted, float(line.ask("calls")) - called, size, usual)
-                yield from _samples(contender, size, _counted(counted, server.cpu() - cpu))
+            if seconds:
+                longer = math.ceil(TURNS * size * counted.seconds / counted.answers)
+                counted = wrk.run(
+                    server, size, max(seconds, min(longer, MOST_SECONDS)), search=search
+                )
+                numbers = _counted(counted, server.cpu() - cpu)
+                _check_count(counted, _calls(line) - called, size, usual)
             else:
                 driven = drive(server, size, plan.seconds, search=search)
-                yield from _samples(contender, size, _numbers(driven, server.cpu() - cpu))
+                numbers = _numbers(driven, server.cpu() - cpu)
+            yield from _samples(contender, size, numbers)
         _check(line, search=search)
+
+
+def _calls(line: Line) -> float:
+    """How often the server was called, once it has done what ``wrk`` left when it hung up."""
+    deadline = time.monotonic() + STEP_LIMIT
+    count = math.nan
+    while (now := float(line.ask("calls"))) != count and time.monotonic() < deadline:
+        count = now
+        time.sleep(PAUSE)
+    return now
 
 
 def _check(line: Line, *, search: bool) -> int:
@@ -99,7 +119,7 @@ def _check(line: Line, *, search: bool) -> int:
 def _check_count(counted: wrk.Counted, called: float, connections: int, usual: int) -> None:
     """``wrk`` looks at the status alone. What is under way when it hangs up may still run, and is
     not counted; answers with all their reports have their usual size."""
-    if not -1 <= called - counted.answers <= 2 * connections + UNCOUNTED:
+    if not -1 <= called - counted.answers <= 2 * connections:
         raise LoadError(f"the server ran {called:.0f} calls, wrk counted {counted}")
     size = counted.bytes / counted.answers
     if usual and abs(size / usual - 1) > TOLERANCE and counted.answers > 100 * connections:

@@ -38,7 +38,8 @@ _END = {
     "late answers": "late_answers",
     "handlers left": "left_handlers",
     "descriptors left": "left_descriptors",
-    "MiB not returned": "left_mib",
+    "MiB kept": "left_mib",
+    "MiB more with a third crowd": "again_mib",
 }
 _SEQUENCE = {"seconds": "sequence_s", "memory grew by, MiB": "growth_mib"}
 _GROWTH = {
@@ -142,7 +143,7 @@ def _crowd_cell(results: Results, key: Key) -> str:
 
 
 def _cell(results: Results, key: Key) -> str:
-    if key.metric in _NOT_COMPARED or key.metric.startswith(("left_", "late_")):
+    if key.metric in _NOT_COMPARED or key.metric.startswith(("left_", "late_", "again_")):
         return ranged(results.spread(key))
     return compared(results, key)
 
