@@ -21,10 +21,10 @@ from .samples import Results
 HERE = Path(__file__).resolve().parent
 
 
-def _folder(quick: bool) -> Path:
-    if quick:
-        return Path(tempfile.mkdtemp(prefix="benchmarks-"))
-    return HERE / "results" / time.strftime("%Y-%m-%d")
+def _folder(whole: bool) -> Path:
+    if whole:
+        return HERE / "results" / time.strftime("%Y-%m-%d")
+    return Path(tempfile.mkdtemp(prefix="benchmarks-"))
 
 
 class _Several(click.ParamType[tuple[str, ...]]):
@@ -71,7 +71,7 @@ class _Several(click.ParamType[tuple[str, ...]]):
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Folder for the results; benchmarks/results/DATE, or a temporary one with --quick.",
+    help="Folder for the results; benchmarks/results/DATE, or a temporary one of a part.",
 )
 def main(
     quick: bool,
@@ -83,27 +83,26 @@ def main(
     """Measure trio-mcp side by side with other SDKs and with the raw limit.
 
     The whole run takes about ten minutes on two cores, after the peers have been installed. It
-    writes its results, and the summary in benchmarks/README.md, unless it measures but a part, or
-    an output folder is given. Needs wrk, node and npm.
+    writes the summary in benchmarks/README.md, too, unless an output folder is given. Needs wrk,
+    node and npm.
     """
     plan = QUICK if quick else FULL
     plan = replace(plan, rounds=rounds or plan.rounds)
     if contenders is not None:
         plan = replace(plan, names=contenders)
     whole = not quick and only == MEASURES and contenders is None and output is None
-    if plan.wrk_seconds and "throughput" in only:
-        try:
-            peers.tool("wrk", "wrk")
-        except peers.Missing as missing:
-            raise click.ClickException(str(missing)) from None
     results = Results()
-    gathered = running.gather(plan, results)
-    names = list(dict.fromkeys(one.name for one in gathered))
-    machine = look(names, installed=plan.installed)
+    try:
+        if plan.wrk_seconds and "throughput" in only:
+            peers.tool("wrk", "wrk")
+        gathered = running.gather(plan, results)
+        machine = look({one.name for one in gathered}, installed=plan.installed)
+    except peers.Missing as missing:
+        raise click.ClickException(str(missing)) from None
     for line in tables.machine_lines(machine):
         click.echo(line)
     running.run(plan, gathered, results, only)
-    folder = output or _folder(quick)
+    folder = output or _folder(whole)
     files = write(results, machine, plan, folder)
     if whole:
         summary.replace(HERE / "README.md", results, machine, plan.rounds, folder, files)

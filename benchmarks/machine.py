@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -40,7 +41,7 @@ class Machine(msgspec.Struct):
         return self.load_average > BUSY
 
 
-def look(names: list[str], *, installed: bool) -> Machine:
+def look(names: Collection[str], *, installed: bool) -> Machine:
     """Now, before anything runs. The versions are those of these contenders."""
     return Machine(
         cpu=_processor(),
@@ -77,7 +78,7 @@ def _git(*words: str) -> str:
     return done.stdout.strip()
 
 
-def _versions(names: list[str], *, installed: bool) -> dict[str, dict[str, str]]:
+def _versions(names: Collection[str], *, installed: bool) -> dict[str, dict[str, str]]:
     here = sys.executable
     found = {"trio-mcp": peers.python_versions(here, *_OURS)}
     if "official" in names:

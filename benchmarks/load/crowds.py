@@ -24,7 +24,7 @@ from .requests import SLEEP_SECONDS, call, cancel, post
 __all__ = ["Crowd", "Storm", "Unmoved", "crowd"]
 
 #: Seconds between two questions to the server: while it answers them it does nothing else.
-POLL_INTERVAL = 0.002
+POLL_INTERVAL = 0.005
 #: Seconds before the first question after a cancellation.
 CANCEL_PAUSE = 0.003
 
