@@ -56,6 +56,8 @@ def _summary(
         "",
         *_crowds(results),
         "",
+        *_rest(results),
+        "",
         f"[All tables]({folder}/tables.md), [data]({folder}/results.json).",
         "",
         *(f"![{path.stem}]({folder}/{path.name})" for path in pictures),
@@ -100,6 +102,29 @@ def _crowds(results: Results) -> list[str]:
             )
     head = ["", "KiB each", "probe p99, ms", "one cancelled, p99, ms", "all: idle after, s"]
     return table([*head, "handlers left"], rows)
+
+
+def _rest(results: Results) -> list[str]:
+    """Requests in sequence and start-up, a line each."""
+    lines = []
+    for wire in ("stdio", "http-json"):
+        sizes = results.sizes("sequence", wire, "ours", "growth_mib")
+        if sizes:
+            growth = results.median(Key("sequence", wire, "ours", sizes[-1], "growth_mib"))
+            lines.append(
+                f"- {WIRES[wire]}: with {sizes[-1]:,} calls one after the other, the server's "
+                f"memory grew by {number(growth)} MiB."
+            )
+    for label, metric in (("First answer on stdio", "first_answer_s"), ("Import", "import_s")):
+        keys = [Key("startup", "stdio", name, 0, metric) for name in NAMES]
+        told = [
+            f"{NAMES[k.contender]} {compared(results, k, spread=False)}"
+            for k in keys
+            if k in results
+        ]
+        if told:
+            lines.append(f"- {label}, seconds: " + "; ".join(told) + ".")
+    return lines
 
 
 def _cancelled(results: Results, wire: str, name: str) -> str:
