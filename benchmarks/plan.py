@@ -61,6 +61,10 @@ class Plan:
             return wire in ("stdio", "http-json") and name in ("ours", "official", "bare")
         return wire in ("stdio", "http-json")
 
+    def rounds_of(self, measure: str) -> int:
+        """How often a measure is repeated: sequences, which are long, are not."""
+        return 1 if measure == "sequence" else self.rounds
+
     def crowds_of(self, contender: Contender, number: int) -> tuple[int, ...]:
         """How large crowds are in a round: most of peers, which take long, come once."""
         if contender.name == "bare":

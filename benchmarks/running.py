@@ -51,7 +51,7 @@ def run(
     for measure in only:
         for wire in WIRES:
             here = [one for one in everyone if one.wire == wire and plan.takes_part(measure, one)]
-            for number in range(1, plan.rounds + 1):
+            for number in range(1, plan.rounds_of(measure) + 1):
                 for contender in list(here):
                     elapsed = int(time.monotonic() - began)
                     _say(

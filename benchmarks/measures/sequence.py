@@ -19,13 +19,11 @@ WARMUP = 200
 
 
 def measure(contender: Contender, plan: Plan, number: int) -> Iterator[Sample]:
-    """One server, the numbers of calls reached one after the other; in the first round only.
+    """One server, the numbers of calls reached one after the other.
 
     `sequence_s` is the time of all calls so far, `growth_mib` the memory above what it was at the
     beginning.
     """
-    if number > 1:
-        return
     with ServerProcess(contender) as server:
         caller = Line(server) if contender.over_http else Channel.to(server, contender)
         try:
