@@ -16,9 +16,9 @@ from ..samples import Key, Sample
 __all__ = ["measure"]
 
 _IMPORTS = {
-    "ours": "import trio_mcp",
-    "official": "import mcp.server",
-    "fastmcp": "import fastmcp",
+    "ours": "from trio_mcp import Server",
+    "official": "from mcp.server import MCPServer",
+    "fastmcp": "from fastmcp import FastMCP",
     "bare": "import trio, msgspec",
 }
 _PYTHON = """

@@ -81,6 +81,7 @@ def _target(axes: Axes, bound: float, height: float, text: str) -> None:
 
 def _single(axes: Axes, results: Results, bars: list[Bar]) -> None:
     axes.set_xscale("log")
+    least = 1.0
     for at, (wire, name) in enumerate(bars):
         sizes = results.sizes("crowd", wire, name, "cancel_p99_ms")
         if sizes:
@@ -88,6 +89,7 @@ def _single(axes: Axes, results: Results, bars: list[Bar]) -> None:
             p50, p99 = results.median(key._replace(metric="cancel_p50_ms")), results.median(key)
             assert p50 is not None
             assert p99 is not None
+            least = min(least, p50)
             axes.plot([p50, p99], [at, at], color=COLOURS[name], linewidth=2.5, marker="|", ms=9)
             axes.plot([p50], [at], color=COLOURS[name], marker="o", ms=7)
             axes.text(p99 * 1.12, at, f"{number(p50)} – {number(p99)}", fontsize=9, va="center")  # noqa: RUF001
@@ -104,8 +106,7 @@ def _single(axes: Axes, results: Results, bars: list[Bar]) -> None:
             )
     axes.set_title("one of many, until its handler has ended", pad=18)
     axes.set_xlabel("milliseconds, logarithmic (less is better)")
-    left, right = axes.get_xlim()
-    axes.set_xlim(10 ** math.floor(math.log10(left)), right * 3)
+    axes.set_xlim(10 ** math.floor(math.log10(least)), axes.get_xlim()[1] * 3)
     plain(axes, "x")
     grid(axes)
     axes.grid(visible=False, axis="y")

@@ -99,7 +99,7 @@ def line_of(
     sizes, medians, low, high = [], [], [], []
     for size in results.sizes(measure, wire, name, metric):
         spread = results.spread(Key(measure, wire, name, size, metric))
-        if spread is not None and spread.median > 0:
+        if spread is not None and (spread.median > 0 or axes.get_yscale() == "linear"):
             sizes.append(size)
             medians.append(spread.median * scale)
             low.append(spread.low * scale)

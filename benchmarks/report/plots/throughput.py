@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from ...contenders import NAMES, WIRES
+from ...contenders import WIRES
 from ...plan import Plan
 from ...samples import Results
 from .style import caption, figure, grid, label_ends, line_of, plain
 
 __all__ = ["calls", "latency"]
+
+_SHOWN = ("ours", "official", "fastmcp", "typescript", "bare")
 
 
 def calls(results: Results, plan: Plan) -> Figure | None:
@@ -55,7 +57,7 @@ def _panels(
         first = first or axes
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        lines = [line_of(axes, results, "throughput", wire, name, metric) for name in NAMES]
+        lines = [line_of(axes, results, "throughput", wire, name, metric) for name in _SHOWN]
         axes.set_title(WIRES[wire])
         axes.set_xlabel("in flight")
         if not at % columns:
