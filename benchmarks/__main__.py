@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 import time
@@ -91,6 +92,7 @@ def main(
     if contenders is not None:
         plan = replace(plan, names=contenders)
     whole = not quick and only == MEASURES and contenders is None and output is None
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which ends the servers, too
     results = Results()
     try:
         if plan.wrk_seconds and "throughput" in only:
