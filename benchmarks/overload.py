@@ -22,7 +22,7 @@ import trio
 if not __package__:  # started as a script, by itself
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.load import resident
+from benchmarks.load.process import resident
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 200
@@ -154,7 +154,7 @@ class Asking:
 
 async def run(kind: str, seconds: float, tuned: bool) -> None:
     ports = [free_port(), free_port()]
-    command = [sys.executable, "-P", str(HERE / "overload_ours.py"), *map(str, ports)]
+    command = [sys.executable, "-P", str(HERE / "servers" / "overloaded.py"), *map(str, ports)]
     command += ["tuned"] * tuned
     server = await trio.lowlevel.open_process(command)
     try:

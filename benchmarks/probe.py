@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .peers import ROOT, fastmcp_python, node_folder, node_versions, python, python_versions
+from .peers import ROOT, node_folder, node_versions, python, python_versions
 
 PROBED = Path(__file__).resolve().parent / "probed"
 OURS = ROOT / "tests" / "peers" / "probed_server.py"
@@ -48,8 +48,8 @@ def runs() -> Iterator[Run]:
     node = node_folder()
     shutil.copy(PROBED / "typescript.mjs", node)
     servers = {
-        "Python SDK": [python(), str(PROBED / "official.py")],
-        "fastmcp": [fastmcp_python(), str(PROBED / "fast.py")],
+        "Python SDK": [python("official"), str(PROBED / "official.py")],
+        "fastmcp": [python("fastmcp"), str(PROBED / "fast.py")],
         "TypeScript SDK": ["node", str(node / "typescript.mjs")],
     }
     yield Run("trio-mcp", "stdio", NEW, ours)
@@ -145,7 +145,9 @@ def main() -> None:
     for title, reports in found.items():
         print(table(title, reports), end="\n\n")
     print("\n".join(notes), end="\n\n")
-    print(python_versions(["mcp", "anyio", "uvicorn", "starlette"]), node_versions(), sep="\n")
+    packages = python_versions(python("official"), "mcp", "anyio", "uvicorn", "starlette")
+    for name, version in (packages | node_versions()).items():
+        print(name, version)
 
 
 if __name__ == "__main__":

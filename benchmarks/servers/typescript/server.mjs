@@ -1,5 +1,4 @@
-// The benchmark's HTTP server on the TypeScript SDK; its twins are `http_ours.py` and
-// `http_official.py`, where the tools are described. `node server.mjs PORT`.
+// The servers on the official TypeScript SDK: `node server.mjs WIRE [PORT]`; the tools are those of `../ours.py`.
 
 import { createServer } from 'node:http';
 import {
@@ -8,9 +7,10 @@ import {
     toNodeHandler
 } from '@modelcontextprotocol/node';
 import { createMcpHandler, McpServer } from '@modelcontextprotocol/server';
+import { serveStdio } from '@modelcontextprotocol/server/stdio';
 import * as z from 'zod';
 
-const stockInput = z.object({ title: z.string() });
+const titleInput = z.object({ title: z.string() });
 const stockOutput = z.object({ title: z.string(), copies: z.number().int(), price: z.number() });
 const sleepInput = z.object({ seconds: z.number(), label: z.string().default('') });
 const endedInput = z.object({ label: z.string() });
@@ -20,6 +20,12 @@ let alive = 0;
 const endedAt = new Map();
 
 const text = value => ({ content: [{ type: 'text', text: String(value) }] });
+
+function stockOf(title) {
+    calls += 1;
+    const stock = { title, copies: 3, price: 12.5 };
+    return { ...text(JSON.stringify(stock)), structuredContent: stock };
+}
 
 /** Seconds of CLOCK_MONOTONIC, as Python's time.monotonic() tells them. */
 const monotonic = () => Number(process.hrtime.bigint()) / 1e9;
@@ -38,11 +44,19 @@ function build() {
     const server = new McpServer({ name: 'benchmark', version: '1.0.0' });
     server.registerTool(
         'stock',
-        { description: 'What is in stock of a book.', inputSchema: stockInput, outputSchema: stockOutput },
-        ({ title }) => {
-            calls += 1;
-            const stock = { title, copies: 3, price: 12.5 };
-            return { ...text(JSON.stringify(stock)), structuredContent: stock };
+        { description: 'What is in stock of a book.', inputSchema: titleInput, outputSchema: stockOutput },
+        ({ title }) => stockOf(title)
+    );
+    server.registerTool(
+        'search',
+        { description: 'The same, with progress on the way.', inputSchema: titleInput, outputSchema: stockOutput },
+        async ({ title }, ctx) => {
+            const { _meta, notify } = ctx.mcpReq;
+            for (let progress = 1; progress < 4 && _meta?.progressToken !== undefined; progress++) {
+                const params = { progressToken: _meta.progressToken, progress, total: 3 };
+                await notify({ method: 'notifications/progress', params });
+            }
+            return stockOf(title);
         }
     );
     server.registerTool(
@@ -69,10 +83,15 @@ function build() {
     return server;
 }
 
-const handle = toNodeHandler(createMcpHandler(build, { legacy: 'reject', responseMode: 'json' }));
-const hostIsLocal = localhostHostValidation();
-const originIsLocal = localhostOriginValidation();
+function serveHttp(port, options) {
+    const handle = toNodeHandler(createMcpHandler(build, { legacy: 'reject', ...options }));
+    const hostIsLocal = localhostHostValidation();
+    const originIsLocal = localhostOriginValidation();
+    createServer((request, response) => {
+        if (hostIsLocal(request, response) && originIsLocal(request, response)) handle(request, response);
+    }).listen(port, '127.0.0.1');
+}
 
-createServer((request, response) => {
-    if (hostIsLocal(request, response) && originIsLocal(request, response)) handle(request, response);
-}).listen(Number(process.argv[2]), '127.0.0.1');
+const [wire, port] = process.argv.slice(2);
+if (wire === 'stdio') serveStdio(build);
+else serveHttp(Number(port), wire === 'http-json' ? { responseMode: 'json' } : {});

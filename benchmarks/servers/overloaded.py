@@ -1,4 +1,4 @@
-"""The server that is overloaded: ``python overload_ours.py PORT HTTP_PORT`` serves TCP and HTTP.
+"""The server that is overloaded: ``python overloaded.py PORT HTTP_PORT`` serves TCP and HTTP.
 
 With ``tuned`` behind it, Python's collector is told to look at all objects less often.
 

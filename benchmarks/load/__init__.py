@@ -1,0 +1,1 @@
+"""What drives the servers, from outside of their process. It knows no server library."""

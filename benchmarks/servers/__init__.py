@@ -1,0 +1,1 @@
+"""The programs under measurement: one for each contender, all with the tools of ``ours.py``."""
