@@ -24,7 +24,7 @@ from trio_mcp.transports.http.endpoint import Endpoint
 from trio_mcp.transports.http.heads import LONGEST, KnownHeads
 from trio_mcp.transports.http.hypercorn import serve_hypercorn
 from trio_mcp.transports.http.incoming import Continue, Incoming, Whole
-from trio_mcp.transports.http.lookouts import Lookouts
+from trio_mcp.transports.http.lookouts import BATCH, Lookouts
 from trio_mcp.transports.http.patience import Patience
 
 LIMITS = Limits(message_bytes=2_000, http_head_bytes=4_000, http_pipeline=100)
@@ -355,6 +355,43 @@ async def test_a_flood_while_it_is_busy_disturbs_nobody(desk: Desk, nursery: tri
                     pass
                 assert text_of((await peer.ask(call(n, "echo", text="x"))).json) == "x"
     await until(lambda: not desk.live)
+
+
+class Turns(trio.abc.Instrument):
+    """How often something is done in each turn of the loop."""
+
+    def __init__(self) -> None:
+        self.counts = [0]
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.counts.append(0)
+
+    def count(self) -> None:
+        self.counts[-1] += 1
+
+
+async def test_many_that_close_at_once_are_not_all_heard_in_one_turn(
+    desk: Desk, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, turns, size = await desk.start(nursery), Turns(), 3 * BATCH
+    lines = [socket.create_connection(("127.0.0.1", port)) for _ in range(size)]
+    for line in lines:
+        line.send(post(call(1, "wait")))
+    await until(lambda: desk.watched == size)
+    read_now = reader.SocketReader.read_now
+
+    def count(self: reader.SocketReader) -> None:
+        turns.count()
+        read_now(self)
+
+    monkeypatch.setattr(reader.SocketReader, "read_now", count)
+    trio.lowlevel.add_instrument(turns)
+    for line in lines:
+        line.close()
+    await until(lambda: not desk.live)
+    trio.lowlevel.remove_instrument(turns)
+    assert sum(turns.counts) == size
+    assert 1 < max(turns.counts) <= BATCH
 
 
 async def test_a_bug_while_reading_ends_that_connection_alone(

@@ -12,8 +12,12 @@ from .framing import Frame, LineReader, join_lines
 
 __all__ = ["ExplainedWire", "StreamWire", "Wire"]
 
+READ: Final = 16 * 1024
+"""Bytes read at a time. So many requests begin, or are cancelled, in one turn of the loop; with
+more of them others wait longer, and what they leave is cleared away later."""
+
 CHUNK: Final = 64 * 1024
-"""Bytes read, and bytes written between two signs of life, at a time."""
+"""Bytes written between two signs of life."""
 
 
 class Wire(Protocol):
@@ -65,7 +69,7 @@ class StreamWire:
 
     async def receive(self) -> list[Frame] | None:
         while not self._ended:
-            data = await self._receive_stream.receive_some(CHUNK)
+            data = await self._receive_stream.receive_some(READ)
             if data:
                 frames = self._lines.feed(data)
             else:

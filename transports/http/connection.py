@@ -77,13 +77,20 @@ class HttpConnection:
                         await self._linger()
                     finally:
                         self._reader.close()
-                nursery.cancel_scope.cancel("the connection has ended")
+                if nursery.child_tasks:
+                    nursery.cancel_scope.cancel("the connection has ended")
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + self._limits.drain):
-                try:
-                    await self._stream.aclose()
-                except (trio.BrokenResourceError, OSError):
-                    pass
+            await self._close()
+
+    async def _close(self) -> None:
+        if isinstance(self._stream, trio.SocketStream):
+            self._stream.socket.close()
+            return
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + self._limits.drain):
+            try:
+                await self._stream.aclose()
+            except (trio.BrokenResourceError, OSError):
+                pass
 
     # Ending ---------------------------------------------------------------------------------------
 

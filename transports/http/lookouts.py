@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import logging
 import selectors
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
 __all__ = ["Lookouts", "Watched"]
+
+BATCH: Final = 32
+"""Sockets that are read in one turn of the loop."""
 
 logger = logging.getLogger("trio_mcp.connection")
 
@@ -35,6 +38,7 @@ class Lookouts:
 
     def __init__(self) -> None:
         self._fresh: dict[Watched, int] = {}  # and in which of our turns they became busy
+        self._watched: set[Watched] = set()
         self._turn = 0
         self._resting: trio.lowlevel.Task | None = None
         self._selector = selectors.DefaultSelector()
@@ -50,8 +54,8 @@ class Lookouts:
         """It is not, or will not be read any more. May be called again."""
         if self._fresh.pop(watched, None) is not None:
             return
-        registered = self._selector.get_map()
-        if registered and watched.descriptor in registered:
+        if watched in self._watched:
+            self._watched.remove(watched)
             self._selector.unregister(watched.descriptor)
 
     # Tasks ------------------------------------------------------------------------------------
@@ -70,6 +74,7 @@ class Lookouts:
             if since > self._turn - 2:
                 return  # it may be done in this very turn; and so may those that came later
             del self._fresh[watched]
+            self._watched.add(watched)
             self._selector.register(watched.descriptor, selectors.EVENT_READ, watched)
 
     async def _rest(self) -> None:
@@ -86,8 +91,13 @@ class Lookouts:
         with self._selector:
             while True:
                 await trio.lowlevel.wait_readable(self._selector.fileno())
-                for key, _ in self._selector.select(0):
-                    self._read(key.data)
+                ready = [key.data for key, _ in self._selector.select(0)]
+                for start in range(0, len(ready), BATCH):
+                    if start:
+                        await trio.lowlevel.checkpoint()
+                    for watched in ready[start : start + BATCH]:
+                        if watched in self._watched:
+                            self._read(watched)
 
     def _read(self, watched: Watched) -> None:
         try:
