@@ -27,7 +27,7 @@ class Watched(Protocol):
         """Something has come, or the end. Never waits."""
 
     def give_up(self) -> None:
-        """It failed at that."""
+        """It failed at that, or cannot be watched."""
 
 
 class Lookouts:
@@ -70,7 +70,11 @@ class Lookouts:
             if since > self._turn - 2:
                 return  # it may be done in this very turn; and so may those that came later
             del self._fresh[watched]
-            self._selector.register(watched.descriptor, selectors.EVENT_READ, watched)
+            try:
+                self._selector.register(watched.descriptor, selectors.EVENT_READ, watched)
+            except OSError:  # the system has no room for one more
+                logger.exception("a connection ended: its socket cannot be watched")
+                watched.give_up()
 
     async def _rest(self) -> None:
         self._resting = trio.lowlevel.current_task()
@@ -94,4 +98,5 @@ class Lookouts:
             watched.read_now()
         except Exception:
             logger.exception("a connection ended by a bug")
+            self.forget(watched)  # it may clean up for long, and would be read again and again
             watched.give_up()

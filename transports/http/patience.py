@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Protocol
 
@@ -9,12 +10,17 @@ import trio
 
 __all__ = ["Patience", "Patient"]
 
+logger = logging.getLogger("trio_mcp.connection")
+
 
 class Patient(Protocol):
     """Somebody whose time is limited."""
 
     def out_of_time(self) -> None:
         """It has taken too long. Never waits."""
+
+    def give_up(self) -> None:
+        """It failed at that."""
 
 
 class Patience:
@@ -53,5 +59,13 @@ class Patience:
                     soonest = min(soonest, since + seconds)
                     break
                 del line[patient]
-                patient.out_of_time()
+                _tell(patient)
         return soonest
+
+
+def _tell(patient: Patient) -> None:
+    try:
+        patient.out_of_time()
+    except Exception:
+        logger.exception("a connection ended by a bug")
+        patient.give_up()
