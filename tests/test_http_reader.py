@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 import os
@@ -20,8 +21,9 @@ from tests.peers.raw_http import HttpPeer, post
 
 from trio_mcp import CancelSource, Limits, Principal, RequestHead, Server, State
 from trio_mcp.transports.http import reader
+from trio_mcp.transports.http.direct import DirectSocket
 from trio_mcp.transports.http.endpoint import Endpoint
-from trio_mcp.transports.http.heads import LONGEST, KnownHeads
+from trio_mcp.transports.http.heads import LONGEST, MOST_HEADERS, KnownHeads
 from trio_mcp.transports.http.hypercorn import serve_hypercorn
 from trio_mcp.transports.http.incoming import Continue, Incoming, Whole
 from trio_mcp.transports.http.lookouts import Lookouts
@@ -147,6 +149,14 @@ def test_what_is_not_remembered(data: bytes) -> None:
     assert not known._known
 
 
+def test_a_head_of_many_headers_is_not_remembered() -> None:
+    """They would take forty times as much memory as their bytes."""
+    for number, remembered in ((MOST_HEADERS - 3, True), (MOST_HEADERS - 2, False)):
+        known = KnownHeads(8)
+        incoming(known).feed(request(b"{}", *(f"x{n}:" for n in range(number))))
+        assert bool(known._known) is remembered
+
+
 def test_the_newest_heads_are_kept() -> None:
     known, source = KnownHeads(2), incoming(KnownHeads(2))
     source = incoming(known)
@@ -199,6 +209,22 @@ class Waiting:
     def out_of_time(self) -> None:
         self.told.append(trio.current_time())
 
+    def give_up(self) -> None:
+        raise AssertionError("it has not failed")
+
+
+class Failing:
+    """One that is told and fails."""
+
+    def __init__(self) -> None:
+        self.gave_up_at: list[float] = []
+
+    def out_of_time(self) -> None:
+        raise ZeroDivisionError
+
+    def give_up(self) -> None:
+        self.gave_up_at.append(trio.current_time())
+
 
 async def test_everybody_is_told_when_their_time_is_over(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
@@ -243,6 +269,16 @@ class Desk:
         finally:
             self.live -= 1
         return "waited"
+
+    async def tidy(self) -> str:
+        """Clean up for as long as it takes."""
+        self.live += 1
+        try:
+            return await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self.go_on.wait()
+            self.live -= 1
 
     @property
     def watched(self) -> int:
@@ -300,17 +336,7 @@ async def test_one_that_takes_longer_is_watched_until_it_is_over(
 async def test_the_end_is_heard_once_however_long_the_clean_up_takes(
     desk: Desk, nursery: trio.Nursery
 ) -> None:
-    @desk.server.tool
-    async def tidy() -> str:
-        """Clean up for as long as it takes."""
-        desk.live += 1
-        try:
-            return await trio.sleep_forever()
-        finally:
-            with trio.CancelScope(shield=True):
-                await desk.go_on.wait()
-            desk.live -= 1
-
+    desk.server.tool(desk.tidy)
     port = await desk.start(nursery)
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         await HttpPeer(stream).send(post(call(1, "tidy")))
@@ -375,6 +401,83 @@ async def test_a_bug_while_reading_ends_that_connection_alone(
         answer = await HttpPeer(other).ask(call(2, "echo", text="x"))
         assert text_of(answer.json) == "x"
     assert not desk.live
+
+
+async def test_a_bug_while_reading_is_told_once_however_long_the_clean_up_takes(
+    desk: Desk, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    desk.server.tool(desk.tidy)
+    port = await desk.start(nursery)
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await HttpPeer(stream).send(post(call(1, "tidy")))
+        await until(lambda: desk.watched == 1)
+        monkeypatch.setattr(Incoming, "feed", lambda self, data: 1 / 0)
+        await stream.send_all(b"x")
+        await until(lambda: "ended by a bug" in caplog.text)
+        assert desk.watched == 0
+        assert desk.live == 1
+        desk.go_on.set()
+        assert await stream.receive_some() == b""
+
+
+async def test_a_socket_that_the_system_does_not_watch_ends_its_connection_alone(
+    desk: Desk, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    def register(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    port = await desk.start(nursery)
+    async with (
+        await trio.open_tcp_stream("127.0.0.1", port) as one,
+        await trio.open_tcp_stream("127.0.0.1", port) as other,
+    ):
+        with monkeypatch.context() as full:
+            full.setattr(desk.lookouts._selector, "register", register)
+            await HttpPeer(one).send(post(call(1, "wait")))
+            assert await one.receive_some() == b""
+        assert "cannot be watched" in caplog.text
+        answer = await HttpPeer(other).ask(call(2, "echo", text="x"))
+        assert text_of(answer.json) == "x"
+    assert not desk.live
+
+
+class Interrupting(trio.abc.Instrument):
+    """Interrupts a reading task when it has been woken by something else, before it goes on."""
+
+    def __init__(self, direct: DirectSocket, reading: trio.lowlevel.Task) -> None:
+        self.direct = direct
+        self.reading = reading
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task is self.reading:
+            self.direct.interrupt()
+
+
+@pytest.mark.parametrize("alarm", ["true", "false"])
+async def test_an_interrupt_is_not_lost_where_something_else_woke_the_reader(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, alarm: str
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        direct = DirectSocket(trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+        if alarm == "false":
+            monkeypatch.setattr(direct, "read_now", lambda most: None)
+        read: list[bytes | None] = []
+
+        async def reading() -> None:
+            instrument = Interrupting(direct, trio.lowlevel.current_task())
+            nursery.start_soon(begin, instrument)
+            read.append(await direct.read(10))
+            trio.lowlevel.remove_instrument(instrument)
+
+        async def begin(instrument: Interrupting) -> None:
+            await trio.testing.wait_all_tasks_blocked()
+            trio.lowlevel.add_instrument(instrument)
+            theirs.send(b"x")
+
+        nursery.start_soon(reading)
+        await until(lambda: bool(read))
+        assert read == [b"x" if alarm == "true" else None]
 
 
 async def test_nothing_of_the_lookouts_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
