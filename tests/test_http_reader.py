@@ -126,6 +126,7 @@ def test_a_head_is_remembered_for_other_connections_and_only_found_whole() -> No
     found = known.find(request(b'{"z":9}', "mcp-name: echo"))
     assert found is not None
     assert found.head is head
+    assert head.get_all("Mcp-Name") == ("echo",)  # nothing that one request could change for others
     assert known.find(data[:-1]) is None
     assert known.find(data + b"P") is None
     assert known.find(request(b'{"a":12}', "mcp-name: echo")) is None
