@@ -28,6 +28,7 @@ from trio_mcp.transports.http.hypercorn import serve_hypercorn
 from trio_mcp.transports.http.incoming import Continue, Incoming, Whole
 from trio_mcp.transports.http.lookouts import Lookouts
 from trio_mcp.transports.http.patience import Patience
+from trio_mcp.transports.http.reader import Readers, StreamReader
 
 LIMITS = Limits(message_bytes=2_000, http_head_bytes=4_000, http_pipeline=100)
 
@@ -493,6 +494,34 @@ async def test_nothing_of_the_lookouts_is_left(monkeypatch: pytest.MonkeyPatch) 
             with trio.CancelScope(shield=True):
                 await until(lambda: not desk.live)
     await until(lambda: len(os.listdir("/proc/self/fd")) == descriptors)
+
+
+async def test_a_server_that_gets_no_lookouts_does_not_listen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_more() -> Lookouts:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    descriptors = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(reader, "Lookouts", no_more)
+    with pytest.raises(OSError, match="Too many open files") as failed:
+        await Server("unlucky", version="1").serve_http(port=0)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    del failed
+
+
+async def test_who_reads_a_stream_that_is_over_has_no_more_time() -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        readers = Readers(nursery)
+        read = StreamReader(ours, incoming(KnownHeads(1)), readers, lambda: None)
+        read.start(nursery)
+        await trio.testing.wait_all_tasks_blocked()
+        await theirs.send_all(b"P")
+        read.close()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not any(readers.patience._lines.values())
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("carrier", ["native", "Hypercorn"])

@@ -53,6 +53,7 @@ class Reader:
 
     def close(self) -> None:
         """The connection is over."""
+        self.gone.set()
         self._readers.patience.begin(self, math.inf, self._seconds)
         self._seconds = math.inf
 
