@@ -53,13 +53,15 @@ class Patience:
         """Tell those whose time is over; when that of the next is."""
         now, soonest = trio.current_time(), math.inf
         for seconds, line in list(self._lines.items()):
-            while line:
-                patient, since = next(iter(line.items()))
+            over: list[Patient] = []  # not each from the front: a dict looks for that anew
+            for patient, since in line.items():
                 if since + seconds > now:
                     soonest = min(soonest, since + seconds)
                     break
-                del line[patient]
-                _tell(patient)
+                over.append(patient)
+            for patient in over:
+                if line.pop(patient, None) is not None:
+                    _tell(patient)
         return soonest
 
 
