@@ -248,6 +248,36 @@ async def test_everybody_is_told_when_their_time_is_over(
     assert told == [[60], [11], [13], [], []]
 
 
+async def test_who_is_freed_by_another_one_that_is_told_is_not_told(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    class Freeing(Waiting):
+        def out_of_time(self) -> None:
+            super().out_of_time()
+            patience.begin(freed, math.inf, 10)
+
+    patience, freeing, freed, other = Patience(), Freeing(), Waiting(), Waiting()
+    nursery.start_soon(patience.run)
+    for one in (freeing, freed, other):
+        patience.begin(one, 10)
+    await trio.sleep(20)
+    assert [len(one.told) for one in (freeing, freed, other)] == [1, 0, 1]
+
+
+async def test_a_bug_in_one_that_is_told_is_its_own(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: Any
+) -> None:
+    patience, began = Patience(), trio.current_time()
+    nursery.start_soon(patience.run)
+    failing, other = Failing(), Waiting()
+    patience.begin(failing, 10)
+    patience.begin(other, 10)
+    await trio.sleep(20)
+    assert failing.gave_up_at == [began + 10]
+    assert other.told == [began + 10]
+    assert "ended by a bug" in caplog.text
+
+
 # Who looks out ------------------------------------------------------------------------------------
 
 
