@@ -199,6 +199,19 @@ async def echo(text: str) -> str:
     return text
 
 
+@pytest.mark.parametrize("failure", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_failure_of_ours_while_parsing_is_no_fault_of_the_peer(
+    failure: type[BaseException],
+) -> None:
+    def check_head(head: RequestHead) -> None:
+        raise failure
+
+    source = Incoming(check_head, LIMITS, "test", KnownHeads(1))
+    with pytest.raises(failure):
+        source.feed(request())
+    assert not source
+
+
 # The time for each part ---------------------------------------------------------------------------
 
 
