@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import socket
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -484,6 +485,35 @@ async def test_a_socket_that_the_system_does_not_watch_ends_its_connection_alone
         answer = await HttpPeer(other).ask(call(2, "echo", text="x"))
         assert text_of(answer.json) == "x"
     assert not desk.live
+
+
+class Heard:
+    """A :class:`~trio_mcp.transports.http.lookouts.Watched`."""
+
+    def __init__(self, descriptor: int, lookouts: Lookouts) -> None:
+        self.descriptor = descriptor
+        self.lookouts = lookouts
+
+    def read_now(self) -> None:
+        self.lookouts.forget(self)
+
+    def give_up(self) -> None:
+        raise AssertionError("it has not failed")
+
+
+async def test_who_has_been_heard_and_is_gone_is_not_kept(nursery: trio.Nursery) -> None:
+    lookouts = Lookouts()
+    nursery.start_soon(lookouts.post)
+    nursery.start_soon(lookouts.watch)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        heard = Heard(ours.fileno(), lookouts)
+        lookouts.note(heard)
+        theirs.send(b"x")
+        await until(lambda: not lookouts._fresh and not lookouts._selector.get_map())
+        left = weakref.ref(heard)
+        del heard
+        assert left() is None
 
 
 class Interrupting(trio.abc.Instrument):

@@ -90,8 +90,11 @@ class Lookouts:
         with self._selector:
             while True:
                 await trio.lowlevel.wait_readable(self._selector.fileno())
-                for key, _ in self._selector.select(0):
-                    self._read(key.data)
+                self._read_all()  # which does not keep the last of them until more comes
+
+    def _read_all(self) -> None:
+        for key, _ in self._selector.select(0):
+            self._read(key.data)
 
     def _read(self, watched: Watched) -> None:
         try:
