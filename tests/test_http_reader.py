@@ -516,6 +516,20 @@ async def test_who_has_been_heard_and_is_gone_is_not_kept(nursery: trio.Nursery)
         assert left() is None
 
 
+async def test_who_ends_later_than_the_lookouts_may_still_be_forgotten() -> None:
+    lookouts = Lookouts()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        heard = Heard(ours.fileno(), lookouts)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lookouts.post)
+            nursery.start_soon(lookouts.watch)
+            lookouts.note(heard)
+            await until(lambda: not lookouts._fresh)
+            nursery.cancel_scope.cancel()
+        lookouts.forget(heard)  # a handler that went on after a shutdown has ended
+
+
 class Interrupting(trio.abc.Instrument):
     """Interrupts a reading task when it has been woken by something else, before it goes on."""
 
