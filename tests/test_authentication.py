@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -29,6 +30,7 @@ from trio_mcp import (
     Unauthorized,
     connect,
 )
+from trio_mcp.transports.http.heads import LONGEST
 
 TOKENS = {
     "Bearer alice": Principal("alice", scopes=["books:read", "books:write"]),
@@ -158,6 +160,20 @@ async def test_health_and_strangers_are_not_asked_who_they_are() -> None:
         assert (head.method, head.path) == ("POST", "/mcp")
         assert head.get("mcp-name") == "whoami"
         assert head.peer.startswith("http 127.0.0.1:")
+
+
+async def test_nothing_of_a_request_that_was_not_let_in_is_kept() -> None:
+    """Its body may be as long as ``message_bytes``, and its connection be idle for long."""
+    asked: list[weakref.ref[RequestHead]] = []
+
+    def nobody(head: RequestHead) -> None:
+        asked.append(weakref.ref(head))
+
+    async with door(nobody) as made, made.connect() as peer:
+        answer = await peer.ask(call(1, "whoami"), x_long="y" * LONGEST)  # no head to remember
+        assert answer.status == 401
+        await trio.testing.wait_all_tasks_blocked()
+        assert [head() for head in asked] == [None]
 
 
 async def test_a_challenge_of_its_own() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 import os
 import socket
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -20,12 +22,14 @@ from tests.peers.raw_http import HttpPeer, post
 
 from trio_mcp import CancelSource, Limits, Principal, RequestHead, Server, State
 from trio_mcp.transports.http import reader
+from trio_mcp.transports.http.direct import DirectSocket
 from trio_mcp.transports.http.endpoint import Endpoint
-from trio_mcp.transports.http.heads import LONGEST, KnownHeads
+from trio_mcp.transports.http.heads import LONGEST, MOST_HEADERS, KnownHeads
 from trio_mcp.transports.http.hypercorn import serve_hypercorn
 from trio_mcp.transports.http.incoming import Continue, Incoming, Whole
 from trio_mcp.transports.http.lookouts import BATCH, Lookouts
 from trio_mcp.transports.http.patience import Patience
+from trio_mcp.transports.http.reader import Readers, StreamReader
 
 LIMITS = Limits(message_bytes=2_000, http_head_bytes=4_000, http_pipeline=100)
 
@@ -124,6 +128,7 @@ def test_a_head_is_remembered_for_other_connections_and_only_found_whole() -> No
     found = known.find(request(b'{"z":9}', "mcp-name: echo"))
     assert found is not None
     assert found.head is head
+    assert head.get_all("Mcp-Name") == ("echo",)  # nothing that one request could change for others
     assert known.find(data[:-1]) is None
     assert known.find(data + b"P") is None
     assert known.find(request(b'{"a":12}', "mcp-name: echo")) is None
@@ -145,6 +150,14 @@ def test_what_is_not_remembered(data: bytes) -> None:
     known = KnownHeads(8)
     incoming(known).feed(data)
     assert not known._known
+
+
+def test_a_head_of_many_headers_is_not_remembered() -> None:
+    """They would take forty times as much memory as their bytes."""
+    for number, remembered in ((MOST_HEADERS - 3, True), (MOST_HEADERS - 2, False)):
+        known = KnownHeads(8)
+        incoming(known).feed(request(b"{}", *(f"x{n}:" for n in range(number))))
+        assert bool(known._known) is remembered
 
 
 def test_the_newest_heads_are_kept() -> None:
@@ -187,6 +200,19 @@ async def echo(text: str) -> str:
     return text
 
 
+@pytest.mark.parametrize("failure", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_failure_of_ours_while_parsing_is_no_fault_of_the_peer(
+    failure: type[BaseException],
+) -> None:
+    def check_head(head: RequestHead) -> None:
+        raise failure
+
+    source = Incoming(check_head, LIMITS, "test", KnownHeads(1))
+    with pytest.raises(failure):
+        source.feed(request())
+    assert not source
+
+
 # The time for each part ---------------------------------------------------------------------------
 
 
@@ -198,6 +224,22 @@ class Waiting:
 
     def out_of_time(self) -> None:
         self.told.append(trio.current_time())
+
+    def give_up(self) -> None:
+        raise AssertionError("it has not failed")
+
+
+class Failing:
+    """One that is told and fails."""
+
+    def __init__(self) -> None:
+        self.gave_up_at: list[float] = []
+
+    def out_of_time(self) -> None:
+        raise ZeroDivisionError
+
+    def give_up(self) -> None:
+        self.gave_up_at.append(trio.current_time())
 
 
 async def test_everybody_is_told_when_their_time_is_over(
@@ -218,6 +260,36 @@ async def test_everybody_is_told_when_their_time_is_over(
     await trio.sleep(1000)
     told = [[at - began for at in one.told] for one in (slow, quick, again, freed, endless)]
     assert told == [[60], [11], [13], [], []]
+
+
+async def test_who_is_freed_by_another_one_that_is_told_is_not_told(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    class Freeing(Waiting):
+        def out_of_time(self) -> None:
+            super().out_of_time()
+            patience.begin(freed, math.inf, 10)
+
+    patience, freeing, freed, other = Patience(), Freeing(), Waiting(), Waiting()
+    nursery.start_soon(patience.run)
+    for one in (freeing, freed, other):
+        patience.begin(one, 10)
+    await trio.sleep(20)
+    assert [len(one.told) for one in (freeing, freed, other)] == [1, 0, 1]
+
+
+async def test_a_bug_in_one_that_is_told_is_its_own(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: Any
+) -> None:
+    patience, began = Patience(), trio.current_time()
+    nursery.start_soon(patience.run)
+    failing, other = Failing(), Waiting()
+    patience.begin(failing, 10)
+    patience.begin(other, 10)
+    await trio.sleep(20)
+    assert failing.gave_up_at == [began + 10]
+    assert other.told == [began + 10]
+    assert "ended by a bug" in caplog.text
 
 
 # Who looks out ------------------------------------------------------------------------------------
@@ -243,6 +315,16 @@ class Desk:
         finally:
             self.live -= 1
         return "waited"
+
+    async def tidy(self) -> str:
+        """Clean up for as long as it takes."""
+        self.live += 1
+        try:
+            return await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self.go_on.wait()
+            self.live -= 1
 
     @property
     def watched(self) -> int:
@@ -300,17 +382,7 @@ async def test_one_that_takes_longer_is_watched_until_it_is_over(
 async def test_the_end_is_heard_once_however_long_the_clean_up_takes(
     desk: Desk, nursery: trio.Nursery
 ) -> None:
-    @desk.server.tool
-    async def tidy() -> str:
-        """Clean up for as long as it takes."""
-        desk.live += 1
-        try:
-            return await trio.sleep_forever()
-        finally:
-            with trio.CancelScope(shield=True):
-                await desk.go_on.wait()
-            desk.live -= 1
-
+    desk.server.tool(desk.tidy)
     port = await desk.start(nursery)
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         await HttpPeer(stream).send(post(call(1, "tidy")))
@@ -414,6 +486,126 @@ async def test_a_bug_while_reading_ends_that_connection_alone(
     assert not desk.live
 
 
+async def test_a_bug_while_reading_is_told_once_however_long_the_clean_up_takes(
+    desk: Desk, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    desk.server.tool(desk.tidy)
+    port = await desk.start(nursery)
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await HttpPeer(stream).send(post(call(1, "tidy")))
+        await until(lambda: desk.watched == 1)
+        monkeypatch.setattr(Incoming, "feed", lambda self, data: 1 / 0)
+        await stream.send_all(b"x")
+        await until(lambda: "ended by a bug" in caplog.text)
+        assert desk.watched == 0
+        assert desk.live == 1
+        desk.go_on.set()
+        assert await stream.receive_some() == b""
+
+
+async def test_a_socket_that_the_system_does_not_watch_ends_its_connection_alone(
+    desk: Desk, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    def register(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    port = await desk.start(nursery)
+    async with (
+        await trio.open_tcp_stream("127.0.0.1", port) as one,
+        await trio.open_tcp_stream("127.0.0.1", port) as other,
+    ):
+        with monkeypatch.context() as full:
+            full.setattr(desk.lookouts._selector, "register", register)
+            await HttpPeer(one).send(post(call(1, "wait")))
+            assert await one.receive_some() == b""
+        assert "cannot be watched" in caplog.text
+        answer = await HttpPeer(other).ask(call(2, "echo", text="x"))
+        assert text_of(answer.json) == "x"
+    assert not desk.live
+
+
+class Heard:
+    """A :class:`~trio_mcp.transports.http.lookouts.Watched`."""
+
+    def __init__(self, descriptor: int, lookouts: Lookouts) -> None:
+        self.descriptor = descriptor
+        self.lookouts = lookouts
+
+    def read_now(self) -> None:
+        self.lookouts.forget(self)
+
+    def give_up(self) -> None:
+        raise AssertionError("it has not failed")
+
+
+async def test_who_has_been_heard_and_is_gone_is_not_kept(nursery: trio.Nursery) -> None:
+    lookouts = Lookouts()
+    nursery.start_soon(lookouts.post)
+    nursery.start_soon(lookouts.watch)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        heard = Heard(ours.fileno(), lookouts)
+        lookouts.note(heard)
+        theirs.send(b"x")
+        await until(lambda: not lookouts._fresh and not lookouts._selector.get_map())
+        left = weakref.ref(heard)
+        del heard
+        assert left() is None
+
+
+async def test_who_ends_later_than_the_lookouts_may_still_be_forgotten() -> None:
+    lookouts = Lookouts()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        heard = Heard(ours.fileno(), lookouts)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lookouts.post)
+            nursery.start_soon(lookouts.watch)
+            lookouts.note(heard)
+            await until(lambda: not lookouts._fresh)
+            nursery.cancel_scope.cancel()
+        lookouts.forget(heard)  # a handler that went on after a shutdown has ended
+
+
+class Interrupting(trio.abc.Instrument):
+    """Interrupts a reading task when it has been woken by something else, before it goes on."""
+
+    def __init__(self, direct: DirectSocket, reading: trio.lowlevel.Task) -> None:
+        self.direct = direct
+        self.reading = reading
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task is self.reading:
+            self.direct.interrupt()
+
+
+@pytest.mark.parametrize("alarm", ["true", "false"])
+async def test_an_interrupt_is_not_lost_where_something_else_woke_the_reader(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, alarm: str
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        direct = DirectSocket(trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+        if alarm == "false":
+            monkeypatch.setattr(direct, "read_now", lambda most: None)
+        read: list[bytes | None] = []
+
+        async def reading() -> None:
+            instrument = Interrupting(direct, trio.lowlevel.current_task())
+            nursery.start_soon(begin, instrument)
+            read.append(await direct.read(10))
+            trio.lowlevel.remove_instrument(instrument)
+
+        async def begin(instrument: Interrupting) -> None:
+            await trio.testing.wait_all_tasks_blocked()
+            trio.lowlevel.add_instrument(instrument)
+            theirs.send(b"x")
+
+        nursery.start_soon(reading)
+        await until(lambda: bool(read))
+        assert read == [b"x" if alarm == "true" else None]
+
+
 async def test_nothing_of_the_lookouts_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     desk = Desk(monkeypatch)
@@ -426,6 +618,34 @@ async def test_nothing_of_the_lookouts_is_left(monkeypatch: pytest.MonkeyPatch) 
             with trio.CancelScope(shield=True):
                 await until(lambda: not desk.live)
     await until(lambda: len(os.listdir("/proc/self/fd")) == descriptors)
+
+
+async def test_a_server_that_gets_no_lookouts_does_not_listen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_more() -> Lookouts:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    descriptors = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(reader, "Lookouts", no_more)
+    with pytest.raises(OSError, match="Too many open files") as failed:
+        await Server("unlucky", version="1").serve_http(port=0)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    del failed
+
+
+async def test_who_reads_a_stream_that_is_over_has_no_more_time() -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        readers = Readers(nursery)
+        read = StreamReader(ours, incoming(KnownHeads(1)), readers, lambda: None)
+        read.start(nursery)
+        await trio.testing.wait_all_tasks_blocked()
+        await theirs.send_all(b"P")
+        read.close()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not any(readers.patience._lines.values())
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("carrier", ["native", "Hypercorn"])

@@ -629,6 +629,43 @@ async def test_a_connection_without_requests_is_closed_without_a_word(
         assert 75 <= trio.current_time() - began < 77
 
 
+@asynccontextmanager
+async def peer_of(carrier: str) -> AsyncIterator[HttpPeer]:
+    """Of a server of its own."""
+    ours, theirs = trustme_contexts() if carrier == "TLS" else (None, None)
+    async with serving(tls=ours) as service:
+        connected = service.connect() if theirs is None else tls_peer(service, theirs)
+        async with connected as peer:
+            yield peer
+
+
+@pytest.mark.parametrize("carrier", ["plain", "TLS"])
+async def test_empty_lines_are_no_sign_of_life(carrier: str, clock: trio.testing.MockClock) -> None:
+    """They may be in front of a request; who sends nothing else is idle."""
+    async with peer_of(carrier) as peer:
+        await peer.ask(call(1, "echo", text="x"))
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drip, peer, b"\r\n" * 100, 7)
+            assert await peer.rest(timeout=200) == b""
+            assert 75 <= trio.current_time() - began < 77
+            nursery.cancel_scope.cancel("closed")
+
+
+@pytest.mark.parametrize("carrier", ["plain", "TLS"])
+async def test_the_time_between_requests_begins_with_an_answer(
+    carrier: str, clock: trio.testing.MockClock
+) -> None:
+    async with peer_of(carrier) as peer:
+        for seconds in (3, 50, 100):
+            await peer.send(post(call(seconds, "sleep", s=seconds)))
+            await peer.response(timeout=200)
+            await trio.sleep(60)
+        began = trio.current_time()
+        assert await peer.rest(timeout=200) == b""
+        assert 15 <= trio.current_time() - began < 17
+
+
 async def test_a_long_call_is_not_an_idle_connection(clock: trio.testing.MockClock) -> None:
     async with serving() as service, service.connect() as peer:
         await peer.send(post(call(1, "sleep", s=500)))

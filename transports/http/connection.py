@@ -197,6 +197,7 @@ class HttpConnection:
         if service.authentication is not None and not self._shutting_down:
             verdict = await self._identify(service.authentication, item.head)
             if isinstance(verdict, Answer):
+                del item.head, item.body  # the connection may be idle for long
                 keep = item.keep_alive and not self._draining
                 await self._answer(verdict, keep=keep)
                 return keep and self._lost is None

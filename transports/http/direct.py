@@ -28,7 +28,9 @@ class DirectSocket:
 
         Raises ``OSError``, or ``trio.ClosedResourceError`` if the stream is closed meanwhile.
         """
-        while True:
+        self._interrupted = False
+        data = None
+        while data is None and not self._interrupted:
             self._waits = True
             try:
                 await trio.lowlevel.wait_readable(self._socket)
@@ -37,10 +39,9 @@ class DirectSocket:
                     raise
                 return None
             finally:
-                self._waits = self._interrupted = False
+                self._waits = False
             data = self.read_now(most)
-            if data is not None:
-                return data
+        return data
 
     def read_now(self, most: int) -> bytes | None:
         """The same without waiting; ``None`` if nothing has come. Raises ``OSError``."""

@@ -17,7 +17,10 @@ __all__ = ["KnownHead", "KnownHeads"]
 _END: Final = b"\r\n\r\n"
 
 LONGEST: Final = 2048
-"""Bytes of a head that is remembered; with what is made of it, about five times as many."""
+"""Bytes of a head that is remembered."""
+
+MOST_HEADERS: Final = 32
+"""Headers of such a head; with what is made of them, it takes up to 16 KiB."""
 
 
 @attrs.frozen(eq=False)
@@ -46,7 +49,7 @@ class KnownHeads:
         """``data`` has been parsed as one whole request, with this head and this body."""
         end = data.find(_END, 0, LONGEST)
         body_at = end + len(_END)
-        if end < 0 or data[body_at:] != body:
+        if end < 0 or len(head.headers) > MOST_HEADERS or data[body_at:] != body:
             return  # too long, or coded: in chunks, for one
         if len(self._known) >= self._most:
             del self._known[next(iter(self._known))]

@@ -132,6 +132,10 @@ class Incoming:
                 return
             except httptools.HttpParserUpgrade as error:
                 data = self._without_upgrade(data[error.args[0] :])
+            except (
+                httptools.HttpParserCallbackError
+            ) as error:  # it hides ours, Control-C among them
+                raise error.__context__ or error from None
             except httptools.HttpParserError as error:
                 self._refuse(_bad(str(error)))
 

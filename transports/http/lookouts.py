@@ -30,7 +30,7 @@ class Watched(Protocol):
         """Something has come, or the end. Never waits."""
 
     def give_up(self) -> None:
-        """It failed at that."""
+        """It failed at that, or cannot be watched."""
 
 
 class Lookouts:
@@ -56,7 +56,8 @@ class Lookouts:
             return
         if watched in self._watched:
             self._watched.remove(watched)
-            self._selector.unregister(watched.descriptor)
+            if self._selector.get_map():  # else it has been closed
+                self._selector.unregister(watched.descriptor)
 
     # Tasks ------------------------------------------------------------------------------------
 
@@ -74,8 +75,13 @@ class Lookouts:
             if since > self._turn - 2:
                 return  # it may be done in this very turn; and so may those that came later
             del self._fresh[watched]
-            self._watched.add(watched)
-            self._selector.register(watched.descriptor, selectors.EVENT_READ, watched)
+            try:
+                self._selector.register(watched.descriptor, selectors.EVENT_READ, watched)
+            except OSError:  # the system has no room for one more
+                logger.exception("a connection ended: its socket cannot be watched")
+                watched.give_up()
+            else:
+                self._watched.add(watched)
 
     async def _rest(self) -> None:
         self._resting = trio.lowlevel.current_task()
@@ -92,16 +98,22 @@ class Lookouts:
             while True:
                 await trio.lowlevel.wait_readable(self._selector.fileno())
                 ready = [key.data for key, _ in self._selector.select(0)]
-                for start in range(0, len(ready), BATCH):
-                    if start:
+                while ready:
+                    self._read_some(ready)
+                    if ready:
                         await trio.lowlevel.checkpoint()
-                    for watched in ready[start : start + BATCH]:
-                        if watched in self._watched:
-                            self._read(watched)
+
+    def _read_some(self, ready: list[Watched]) -> None:
+        """Those that still want it. Does not keep the last of them until more comes."""
+        for watched in ready[:BATCH]:
+            if watched in self._watched:
+                self._read(watched)
+        del ready[:BATCH]
 
     def _read(self, watched: Watched) -> None:
         try:
             watched.read_now()
         except Exception:
             logger.exception("a connection ended by a bug")
+            self.forget(watched)  # it may clean up for long, and would be read again and again
             watched.give_up()

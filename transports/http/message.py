@@ -58,7 +58,7 @@ class RequestHead:
 
     def get_all(self, name: str) -> Sequence[str]:
         """The values of all headers of one name."""
-        return self._values.get(name.lower(), ())
+        return tuple(self._values.get(name.lower(), ()))  # others will get the same
 
 
 @attrs.frozen

@@ -75,9 +75,9 @@ class _Server:
         long as a drain may take."""
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._accept_all, listeners)  # closes them, whatever fails
                 self._clockwork = Clockwork(self._nursery, self._service.core.limits)
                 self._readers = Readers(self._nursery)
-                self._nursery.start_soon(self._accept_all, listeners)
                 self.begun.set()
                 await self._drain_asked.wait()
                 await self._service.drained()

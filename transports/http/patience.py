@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Protocol
 
@@ -9,12 +10,17 @@ import trio
 
 __all__ = ["Patience", "Patient"]
 
+logger = logging.getLogger("trio_mcp.connection")
+
 
 class Patient(Protocol):
     """Somebody whose time is limited."""
 
     def out_of_time(self) -> None:
         """It has taken too long. Never waits."""
+
+    def give_up(self) -> None:
+        """It failed at that."""
 
 
 class Patience:
@@ -47,11 +53,21 @@ class Patience:
         """Tell those whose time is over; when that of the next is."""
         now, soonest = trio.current_time(), math.inf
         for seconds, line in list(self._lines.items()):
-            while line:
-                patient, since = next(iter(line.items()))
+            over: list[Patient] = []  # not each from the front: a dict looks for that anew
+            for patient, since in line.items():
                 if since + seconds > now:
                     soonest = min(soonest, since + seconds)
                     break
-                del line[patient]
-                patient.out_of_time()
+                over.append(patient)
+            for patient in over:
+                if line.pop(patient, None) is not None:
+                    _tell(patient)
         return soonest
+
+
+def _tell(patient: Patient) -> None:
+    try:
+        patient.out_of_time()
+    except Exception:
+        logger.exception("a connection ended by a bug")
+        patient.give_up()

@@ -53,6 +53,7 @@ class Reader:
 
     def close(self) -> None:
         """The connection is over."""
+        self.gone.set()
         self._readers.patience.begin(self, math.inf, self._seconds)
         self._seconds = math.inf
 
@@ -90,12 +91,12 @@ class Reader:
         else:
             self.give_up()
 
-    def _mind_the_time(self) -> None:
-        """A stage of a request has its time from its begin, however often bytes come."""
+    def _mind_the_time(self, *, anew: bool = False) -> None:
+        """A stage of a request, and the wait for the next one, have their time from their begin,
+        however often bytes come. ``anew``: it begins now in any case."""
         incoming = self._incoming
         seconds = incoming.patience(busy=self._busy)
-        idle = incoming.stage is None and not self._busy
-        if idle or seconds != self._seconds or incoming.stages != self._stages:
+        if anew or seconds != self._seconds or incoming.stages != self._stages:
             self._readers.patience.begin(self, seconds, self._seconds)
             self._seconds, self._stages = seconds, incoming.stages
 
@@ -181,7 +182,8 @@ class StreamReader(Reader):
 
     async def more(self) -> None:
         self._busy = False
-        self._mind_the_time()
+        # What it has served may have been read, and minded, long ago.
+        self._mind_the_time(anew=self._incoming.stage is None)
         self._arrived = trio.Event()
         await self._arrived.wait()
         self._busy = True
