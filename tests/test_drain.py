@@ -453,3 +453,19 @@ async def test_a_process_over_stdio_drains_itself_says_what_it_leaves_and_exits(
             await peer.process.wait()
         assert peer.process.returncode == 0
         await until(lambda: b"left behind: work 'deaf' of exchange" in peer.stderr)
+
+
+@pytest.mark.parametrize("serve", ["serve_http", "serve_websocket"])
+def test_a_server_that_was_drained_serves_in_the_next_run(serve: str) -> None:
+    server = Server("again", version="1.0.0", limits=Limits(drain=0.1))
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(
+                lambda task_status: getattr(server, serve)(port=0, task_status=task_status)
+            )
+            await server.drain()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    trio.run(main)

@@ -30,9 +30,9 @@ async def serve_http(
     """Listen, report the bound port, and serve until cancelled or drained; then drain, in bounded
     time."""
     core = service.core
+    core.enter_run()
     core.draining.check()
     listeners, bound = await open_listeners(host, port, ssl_context)
-    core.enter_run()
     server = _Server(service)
     try:
         async with trio.open_nursery() as outer:

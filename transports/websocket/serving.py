@@ -44,9 +44,9 @@ async def serve_websocket(
 ) -> None:
     """Listen, report the bound port, and serve until cancelled or drained; then every connection
     drains."""
+    core.enter_run()
     core.draining.check()
     listeners, bound = await open_listeners(host, port, ssl_context, https_compatible=True)
-    core.enter_run()
     doorkeeper = _Doorkeeper(core, endpoint, authentication)
     core.draining.enter(doorkeeper)
     try:
