@@ -6,6 +6,7 @@ invariant.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import importlib.util
@@ -593,6 +594,22 @@ def test_threads_are_refused() -> None:
         sweep(asks_a_thread)
 
 
+def test_sockets_are_refused() -> None:
+    async def listens() -> bytes:
+        ours, theirs = trio.socket.socketpair()
+        with ours, theirs:
+            return await ours.recv(1)  # here
+
+    async def tool(ctx: Context) -> str:
+        return str(await listens())
+
+    line = listens.__code__.co_firstlineno + 3
+    for refused in (lambda: cancel_sweep(listens), lambda: sweep(tool)):
+        with pytest.raises(SweepError, match=r"waits for a socket at .*# here.*MockTransport") as it:
+            refused()
+        assert f"test_cancel_sweep.py:{line}, in " in str(it.value)
+
+
 def test_a_directory_is_read_in_a_thread_of_the_runtimes_own(tmp_path: Path) -> None:
     (tmp_path / "page.txt").write_text("hm")
     server = Server("files", version="1")
@@ -636,6 +653,65 @@ def test_what_fails_though_nobody_cancels_it() -> None:
         cancel_sweep(wrong)
     with pytest.raises(SweepError, match="leaves fails though nobody cancels it"):
         cancel_sweep(leaves, check=lambda: not held, reset=held.clear)
+
+
+def test_an_exception_that_is_no_outcome_though_nobody_cancels_it() -> None:
+    async def breaks(ctx: Context) -> str:
+        await trio.sleep(1)
+        raise RuntimeError("upstream refused")
+
+    line = breaks.__code__.co_firstlineno + 2
+    with pytest.raises(SweepError, match="tool fails though nobody cancels it: RuntimeErr") as it:
+        sweep(breaks)
+    assert f"RuntimeError: upstream refused ({__file__}:{line})" in str(it.value)
+
+
+def test_an_exception_is_said_with_the_handlers_own_line() -> None:
+    async def asks_wrongly(ctx: Context) -> str:
+        await trio.sleep(1)
+        return str(int.from_bytes(base64.b64decode("x"), "big"))
+
+    line = asks_wrongly.__code__.co_firstlineno + 2
+    with pytest.raises(SweepError, match=f"Error: .*{re.escape(f'{__file__}:{line}')}"):
+        sweep(asks_wrongly)
+
+
+def test_a_sweep_within_a_trio_run() -> None:
+    async def test() -> None:
+        cancel_sweep(trio.lowlevel.checkpoint)
+
+    with pytest.raises(SweepError, match="call it from a plain def test"):
+        trio.run(test)
+
+
+def test_what_is_no_async_function() -> None:
+    def plain() -> str:
+        return "done"
+
+    async def takes(title: str) -> None:
+        raise AssertionError
+
+    with pytest.raises(TypeError, match=r"plain is to be an async function, .* returned 'done'"):
+        cancel_sweep(plain)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="called without arguments; of takes: missing"):
+        cancel_sweep(takes)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="name what to ask the server for: a tool"):
+        cancel_sweep(offering)
+
+
+def test_a_limit_that_ran_out_is_said_with_the_check_that_fails() -> None:
+    async def slow(ctx: Context) -> str:
+        held.add("hold")
+        try:
+            await trio.sleep(1)
+            return "done"
+        finally:
+            with ctx.cleanup(1):
+                await trio.sleep(2)
+                held.discard("hold")
+
+    with pytest.raises(SweepError, match=r"check is not true: .*block, or on_exit, ran into its li"):
+        sweep(slow)
 
 
 def test_what_to_ask_the_server_for() -> None:

@@ -781,8 +781,25 @@ def test_threads_are_refused() -> None:
     def plain(ctx: Context) -> str:
         return threading.current_thread().name
 
-    with pytest.raises(RaceError, match="tool works in a thread or a process"):
+    async def in_a_thread(ctx: Context) -> str:
+        return str(await ctx.run_sync(threading.get_ident))
+
+    with pytest.raises(RaceError, match="tool is a plain def, which runs in a thread"):
         race_of(plain)  # type: ignore[arg-type]
+    with pytest.raises(RaceError, match=r"tool works in a thread or a process: .*No mock clock"):
+        race_of(in_a_thread)
+
+
+@pytest.mark.parametrize("wire", ["channel", "http"])
+def test_sockets_are_refused(wire: Any) -> None:
+    async def listens(ctx: Context) -> str:
+        ours, theirs = trio.socket.socketpair()
+        with ours, theirs:
+            return str(await ours.recv(1))  # here
+
+    with pytest.raises(RaceError, match=r"tool waits for a socket at .*# here.*MockTransport") as it:
+        race_of(listens, wire=wire)
+    assert f"test_race_explorer.py:{listens.__code__.co_firstlineno + 3}, in " in str(it.value)
 
 
 def test_a_handler_that_is_always_busy_is_refused() -> None:
@@ -801,6 +818,25 @@ def test_what_fails_though_nothing_happens() -> None:
 
     with pytest.raises(RaceError, match="tool fails though nothing happens to it: the check"):
         race_of(leaves)
+
+
+def test_an_exception_though_nothing_happens() -> None:
+    async def breaks(ctx: Context) -> str:
+        await trio.sleep(1)
+        raise RuntimeError("upstream refused")
+
+    line = breaks.__code__.co_firstlineno + 2
+    with pytest.raises(RaceError, match="fails though nothing happens to it: RuntimeError: ") as it:
+        race_of(breaks)
+    assert f"upstream refused ({__file__}:{line})" in str(it.value)
+
+
+def test_a_tool_that_raises_at_once() -> None:
+    async def breaks(ctx: Context) -> str:
+        raise RuntimeError("oops")
+
+    with pytest.raises(RaceError, match=r"fails before it awaits: RuntimeError: oops \(.*py:\d+"):
+        race_of(breaks)
 
 
 def test_what_an_order_leaves_behind_stops_the_race() -> None:
@@ -826,14 +862,64 @@ def test_what_to_race() -> None:
         race(server, "tool", prompt="prompt")
     with pytest.raises(TypeError, match="has no arguments"):
         race(server, resource="shop://hours", arguments={})
-    with pytest.raises(RaceError, match=r"nothing fails before it awaits: .*-32602"):
+    with pytest.raises(RaceError, match=r"the server has no tool 'nothing'; it has none"):
         race(server, "nothing")
+    with pytest.raises(TypeError, match="arguments are a mapping"):
+        race(server, "tool", list(Action))  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="takes a Server or what makes one"):
         race(lambda: 7, "tool")  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError, match="some Actions"):
         race(["cancel"])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="takes a Server or what makes one"):
         race([CANCEL], "tool")  # type: ignore[call-overload]
+
+
+def test_a_name_that_the_server_does_not_have() -> None:
+    server = Server("raced", version="1")
+    server.tool(name="book")(cleans_up)
+    for wire in "channel", "http":
+        with pytest.raises(RaceError, match=r"no tool 'bok'; did you mean 'book'\?"):
+            race(server, "bok", wire=wire)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"wire": "HTTP"}, "wire is 'channel' or 'http', not 'HTTP'"),
+        ({"wire": ["http"]}, "wire is 'channel' or 'http'"),
+        ({"ignore": "clean-up"}, "ignore is to be kinds"),
+        ({"ignore": ["clean up"]}, "no kind 'clean up'; did you mean 'clean-up'?"),
+        ({"actions": ["cancel"]}, "actions is to be some Actions, as [Action.CANCEL], not ['can"),
+        ({"actions": CANCEL}, "actions is to be some Actions"),
+        ({"orders": ["cancel"]}, "orders is to be Orders, such as [Order((Step(Action.CANCEL),))]"),
+        ({"orders": order(CANCEL)}, "orders is to be Orders"),
+        ({"orders": [Order((CANCEL,))]}, "the steps of an order are to be Steps"),  # type: ignore[arg-type]
+        ({"orders": [Order((), ("x",))]}, "the turns of an order are to be whole numbers"),  # type: ignore[arg-type]
+        ({"check": lambda held: not held}, "check is called without arguments; of <lambda>: "),
+        ({"reset": "x"}, "reset is to be a function"),
+    ],
+    ids=lambda it: it if isinstance(it, str) else "",
+)
+def test_options_that_make_no_sense(options: Any, said: str) -> None:
+    def never() -> Server:
+        raise AssertionError
+
+    with pytest.raises(TypeError) as refused:
+        race(never, "tool", **options)
+    assert said in str(refused.value)
+
+
+def test_an_order_may_have_a_list_of_steps() -> None:
+    kept = Order([Step(CANCEL)])  # type: ignore[arg-type]
+    assert found(race_of(forgets_finally, orders=[kept])) == {"clean-up": order(CANCEL)}
+
+
+def test_a_race_within_a_trio_run() -> None:
+    async def test() -> None:
+        race([CANCEL])
+
+    with pytest.raises(RaceError, match="call it from a plain def test"):
+        trio.run(test)
 
 
 def test_without_hypothesis_short_orders_remain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from ..checks import Check, failed
 from ..leaks import Leaks
 from ..requests import Request
 from ..scheduling import Turns, taking_turns
+from ..sweeping.runs import divided
 from ..watching import GivenUp
 from .actions import AT_ONCE, Action, Gap, Order, Step
 from .diagram import diagram_of
@@ -23,7 +24,7 @@ from .playing import Play
 from .raced import Script
 from .report import RaceError, RaceProblem, RaceReport
 from .rules import Breach, RaceKind, breaches
-from .traces import Trace, is_answer
+from .traces import Trace
 from .wire import ChannelWire
 
 __all__ = ["Explorer", "Settings"]
@@ -94,7 +95,10 @@ class Explorer:
             failed = any(one.error is not None or one.is_error for one in play.records)
             self._usual = "error" if failed else "result"
             if failed and not play.watch.has_run:
-                raise RaceError(f"{name} fails before it awaits: {_answer(play.trace)}")
+                raise RaceError(play.refusal())
+            if failed and play.failures.last is not None:
+                why = play.failures.describe()
+                raise RaceError(f"{name} fails though nothing happens to it: {why}")
             if played.check_failed is not None:
                 raise RaceError(f"{name} fails though nothing happens to it: {played.check_failed}")
         self._keep(Order(), self._judge(played))
@@ -193,10 +197,7 @@ class Explorer:
                 "ended; let it do less, or raise max_steps"
             )
         if watch.elsewhere is not None:
-            raise RaceError(
-                f"{name} works in a thread or a process, and no mock clock waits for these: "
-                f"{watch.elsewhere}"
-            )
+            raise RaceError(f"{name} {watch.elsewhere}")
         return played
 
     def _make(self, order: Order) -> tuple[Play, Check | None]:
@@ -206,9 +207,7 @@ class Explorer:
             script = Script()
             made, check = script.server, script.is_clean
         elif not isinstance(made, Server):
-            made = made()
-            if isinstance(made, tuple):
-                made, check = made
+            made, check = divided(made(), check)
         if not isinstance(made, Server):
             raise TypeError(f"a race takes a Server or what makes one, not {made!r:.80}")
         bound = settings.bound if settings.bound is not None else made.limits.longest_cleanup
@@ -256,11 +255,3 @@ async def _play(played: _Played, check: Check | None, clock: trio.testing.MockCl
     played.leaks = [f"a task still runs: {task.name}" for task in watch.tasks | watch.outsiders]
     played.leaks += leaks.found
     played.check_failed = await failed(check)
-
-
-def _answer(trace: Trace) -> Any:
-    """What the client has got."""
-    for event in trace:
-        if event.what == "written" and is_answer(event.message):
-            return event.message
-    return None

@@ -18,11 +18,12 @@ from ...runtime.rounds import InputRequired
 from ...server import Server
 from ..logs import Failures
 from ..places import place_of
+from ..refusals import refusal
 from ..requests import Request
 from .actions import Action, Gap, Order
 from .http import HttpWire
 from .raced import Script
-from .traces import EXCHANGE, PROBE, Event, Trace, What
+from .traces import EXCHANGE, PROBE, Event, Trace, What, is_answer
 from .watch import RaceWatch
 from .wire import ChannelWire
 
@@ -355,6 +356,13 @@ class Play:
         finally:
             self._handler_over = True
             self.note("outcome", outcome)
+
+    def refusal(self) -> str:
+        """Why the request came to nothing, though nothing has happened to it."""
+        answers = [event.message for event in self.trace if event.what == "written"]
+        answer = next(filter(is_answer, answers), None)
+        request, failure = self._request, self.failures.describe()
+        return refusal(self._server, request.method, request.params, answer, failure)
 
     def _look_for_exchange(self) -> None:
         """Whether it is still listed, while its connection goes on."""
