@@ -336,7 +336,10 @@ def test_a_nursery_around_which_a_cancellation_is_swallowed() -> None:
 def test_a_generator_that_was_not_closed(handler: Handler) -> None:
     report = sweep(handler)
     assert found(report)[0] == ("leaked", 1, "await trio.sleep(1)  # here")
-    assert "async generator" in report.problems[0].note.lower()
+    note = report.problems[0].note
+    assert "async generator" in note.lower()
+    line = count.__code__.co_firstlineno + 1
+    assert f"test_cancel_sweep.py:{line}, in count: yield 1" in note
 
 
 def test_a_task_that_outlives_its_request() -> None:
@@ -348,7 +351,23 @@ def test_a_task_that_outlives_its_request() -> None:
     report = sweep(spawns)
     assert [(one.kind, one.checkpoint) for one in report.problems] == [("leaked", 0)]
     assert "even if nobody cancels it" in report.describe()
+    assert re.search(r"a task still runs: .*sleep_forever, at .*:\d+", report.problems[0].note)
     assert sweep(spawns, ignore={"leaked"}).problems == ()
+
+
+def test_a_task_that_is_left_is_told_with_its_line() -> None:
+    async def waits() -> None:
+        await trio.sleep_forever()  # here
+
+    async def spawns(ctx: Context) -> str:
+        trio.lowlevel.spawn_system_task(waits)
+        await trio.sleep(1)
+        return "done"
+
+    (problem,) = sweep(spawns).problems
+    line = waits.__code__.co_firstlineno + 1
+    assert f"test_cancel_sweep.py:{line}, in " in problem.note
+    assert problem.note.endswith("await trio.sleep_forever()  # here")
 
 
 async def returns_before_its_child(ctx: Context) -> str:
@@ -604,8 +623,9 @@ def test_sockets_are_refused() -> None:
         return str(await listens())
 
     line = listens.__code__.co_firstlineno + 3
-    for refused in (lambda: cancel_sweep(listens), lambda: sweep(tool)):
-        with pytest.raises(SweepError, match=r"waits for a socket at .*# here.*MockTransport") as it:
+    alone, asked = functools.partial(cancel_sweep, listens), functools.partial(sweep, tool)
+    for refused in (alone, asked):
+        with pytest.raises(SweepError, match=r"waits for a socket at .*# here.*Mock") as it:
             refused()
         assert f"test_cancel_sweep.py:{line}, in " in str(it.value)
 
@@ -692,9 +712,9 @@ def test_what_is_no_async_function() -> None:
         raise AssertionError
 
     with pytest.raises(TypeError, match=r"plain is to be an async function, .* returned 'done'"):
-        cancel_sweep(plain)  # type: ignore[arg-type]
+        cancel_sweep(plain)
     with pytest.raises(TypeError, match="called without arguments; of takes: missing"):
-        cancel_sweep(takes)  # type: ignore[call-overload]
+        cancel_sweep(takes)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="name what to ask the server for: a tool"):
         cancel_sweep(offering)
 
@@ -710,7 +730,7 @@ def test_a_limit_that_ran_out_is_said_with_the_check_that_fails() -> None:
                 await trio.sleep(2)
                 held.discard("hold")
 
-    with pytest.raises(SweepError, match=r"check is not true: .*block, or on_exit, ran into its li"):
+    with pytest.raises(SweepError, match=r"check is not true: .*block, or on_exit, ran into"):
         sweep(slow)
 
 
@@ -844,6 +864,27 @@ def test_a_report_shows_the_source_and_marks_the_line() -> None:
     (marked,) = [line for line in lines if line.startswith("   > ")]
     assert marked.endswith("await trio.sleep(1)  # here")
     assert "the check is not true: " in lines[-1]
+
+
+def test_a_handler_without_a_checkpoint_had_nothing_to_cancel() -> None:
+    async def at_once(ctx: Context) -> str:
+        return "done"
+
+    async def alone() -> None:
+        pass
+
+    async def starts_trios(ctx: Context) -> str:
+        ctx.nursery.start_soon(trio.sleep, 1)
+        return "done"
+
+    for report in sweep(at_once), cancel_sweep(alone):
+        assert report.idle
+        assert report.describe().endswith(
+            ": clean; it has no checkpoint of its own: there was nothing to cancel"
+        )
+    for report in sweep(starts_trios), cancel_sweep(trio.lowlevel.checkpoint), sweep(cleans_up):
+        assert not report.idle
+        assert "nothing to cancel" not in report.describe()
 
 
 def test_a_line_in_a_loop_is_one_block() -> None:

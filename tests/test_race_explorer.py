@@ -770,6 +770,64 @@ def test_a_report_has_each_order_once() -> None:
     assert "diagram: that of 1." in text
 
 
+@pytest.mark.parametrize(
+    ("handler", "kind"), [(forgets_finally, "clean-up"), (swallows, "swallowed")]
+)
+@pytest.mark.parametrize("wire", ["channel", "http"])
+def test_where_a_cancellation_has_found_the_handler(handler: Handler, kind: str, wire: Any) -> None:
+    report = race_of(handler, exhaust=1, wire=wire)
+    (problem,) = report.problems
+    assert problem.kind == kind
+    assert problem.place is not None
+    assert problem.place.source == "await trio.sleep(1)"
+    assert problem.place.function == handler.__name__
+    where = f"test_race_explorer.py:{problem.place.line}"
+    assert re.search(rf"H-->>E: .*trio.Cancelled \(\S*{where}\)\n", report.diagram)
+    assert re.search(rf"found it here:\n +\S*{where}, in {handler.__name__}\n", report.describe())
+
+
+def test_a_long_check_is_clipped_in_the_diagram() -> None:
+    def make() -> Server:
+        held.clear()
+        server = Server("raced", version="1")
+        server.tool(name="tool")(forgets_finally)
+        return server
+
+    # fmt: off
+    report = race(make, "tool", check=lambda: not held and "a long one, which has no end" and "as it says" and True, examples=0, ticks=0)  # noqa: E501
+    # fmt: on
+    (note,) = re.findall(r"✗ clean-up: (.*)", report.diagram)
+    text, _, where = note.partition("…")
+    assert len(text) == 100
+    assert re.fullmatch(r" \(\S*test_race_explorer\.py:\d+\)", where)
+    assert "as it says" in report.describe()
+
+
+def test_a_limit_that_ran_out_is_said_with_the_check_that_fails() -> None:
+    async def slow(ctx: Context) -> str:
+        held.add("hold")
+        try:
+            await trio.sleep(1)
+            return "done"
+        finally:
+            with ctx.cleanup(1):
+                await trio.sleep(2)
+                held.discard("hold")
+
+    with pytest.raises(RaceError, match=r"check is not true: .*block, or on_exit, ran into"):
+        race_of(slow)
+
+
+def test_a_handler_without_a_checkpoint_had_nothing_to_cancel() -> None:
+    async def at_once(ctx: Context) -> str:
+        return "done"
+
+    said = ": clean; it has no checkpoint of its own: there was nothing to cancel"
+    assert race_of(at_once, exhaust=1).describe().endswith(said)
+    for report in race_of(cleans_up, exhaust=1), race([CANCEL], examples=0, ticks=0):
+        assert not report.idle
+
+
 def test_ignored_kinds_are_no_problems() -> None:
     assert race_of(forgets_finally, ignore={"clean-up"}).problems == ()
 
@@ -797,7 +855,7 @@ def test_sockets_are_refused(wire: Any) -> None:
         with ours, theirs:
             return str(await ours.recv(1))  # here
 
-    with pytest.raises(RaceError, match=r"tool waits for a socket at .*# here.*MockTransport") as it:
+    with pytest.raises(RaceError, match=r"tool waits for a socket at .*# here.*Mock") as it:
         race_of(listens, wire=wire)
     assert f"test_race_explorer.py:{listens.__code__.co_firstlineno + 3}, in " in str(it.value)
 
@@ -878,8 +936,9 @@ def test_a_name_that_the_server_does_not_have() -> None:
     server = Server("raced", version="1")
     server.tool(name="book")(cleans_up)
     for wire in "channel", "http":
+        asked: Any = {"wire": wire}
         with pytest.raises(RaceError, match=r"no tool 'bok'; did you mean 'book'\?"):
-            race(server, "bok", wire=wire)  # type: ignore[call-overload]
+            race(server, "bok", **asked)
 
 
 @pytest.mark.parametrize(

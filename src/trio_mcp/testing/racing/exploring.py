@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from ...server import Server
-from ..checks import Check, failed
+from ..checks import Check, failed, with_limit
 from ..leaks import Leaks
 from ..requests import Request
 from ..scheduling import Turns, taking_turns
@@ -73,6 +73,7 @@ class Explorer:
         self._settings = settings
         self._usual: str | None = None
         self._check_holds_before = False
+        self._is_idle = True
         self._known: dict[Order, _Found] = {}
         self._problems: dict[RaceKind, RaceProblem] = {}
         self._stopped: str | None = None
@@ -80,7 +81,8 @@ class Explorer:
     def report(self, exhausted: int) -> RaceReport:
         problems = tuple(self._problems.values())
         name, orders = self._settings.request.name, len(self._known)
-        return RaceReport(name, orders, exhausted, problems, self._stopped)
+        idle = self._target is not None and self._is_idle
+        return RaceReport(name, orders, exhausted, problems, self._stopped, idle)
 
     # Exploring ------------------------------------------------------------------------------------
 
@@ -149,7 +151,9 @@ class Explorer:
         for breach in found.breaches:
             if breach.kind not in self._problems:
                 diagram = diagram_of(found.trace, found.breaches)
-                self._problems[breach.kind] = RaceProblem(breach.kind, breach.note, order, diagram)
+                self._problems[breach.kind] = RaceProblem(
+                    breach.kind, breach.note, order, diagram, breach.struck_at
+                )
 
     def _look_at(self, order: Order) -> _Found:
         """Play an order, unless that was done before."""
@@ -189,6 +193,7 @@ class Explorer:
         with taking_turns(Turns(order.turns)):
             trio.run(_play, played, check, clock, clock=clock, instruments=[play.watch])
         watch, name = play.watch, settings.request.name
+        self._is_idle = self._is_idle and not watch.has_waited
         if watch.failure is not None:
             raise watch.failure
         if watch.too_many:
@@ -252,6 +257,6 @@ async def _play(played: _Played, check: Check | None, clock: trio.testing.MockCl
     except (Exception, GivenUp, BaseExceptionGroup):
         if not watch.given_up:
             raise
-    played.leaks = [f"a task still runs: {task.name}" for task in watch.tasks | watch.outsiders]
-    played.leaks += leaks.found
-    played.check_failed = await failed(check)
+    played.leaks = [*watch.left(), *leaks.found]
+    ran_into_limit = any(record.cleanup == "timed out" for record in play.records)
+    played.check_failed = with_limit(await failed(check), ran_into_limit)

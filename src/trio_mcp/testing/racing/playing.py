@@ -17,7 +17,7 @@ from ...runtime.lifecycle import CancelCause, LateOutcome, State
 from ...runtime.rounds import InputRequired
 from ...server import Server
 from ..logs import Failures
-from ..places import place_of
+from ..places import Place, place_of
 from ..refusals import refusal
 from ..requests import Request
 from .actions import Action, Gap, Order
@@ -70,6 +70,7 @@ class Play:
         self.crash: Exception | None = None
         self.failures = Failures()
         self.watch = RaceWatch(self, bound, limit)
+        self.struck_at: Place | None = None  # where the first cancellation has found the handler
         self.shut_down = False
         self.asked_for_probe = False
         self.was_quiet = False  # before the last tick of the last gap
@@ -263,10 +264,12 @@ class Play:
 
     # Looking --------------------------------------------------------------------------------------
 
-    def note(self, what: What, text: str = "", message: Any = None) -> None:
+    def note(
+        self, what: What, text: str = "", message: Any = None, place: Place | None = None
+    ) -> None:
         """One more event. What the exchange's state has become before it comes first."""
         self.look()
-        self._append(what, text=text, message=message)
+        self._append(what, text=text, message=message, place=place)
         gone = what == "eof" or (what == "read" and _is_cancel(message))
         if gone and self.exchange is not None and self.exchange.ended_at is None:
             self._stop_within(self.watch.bound)
@@ -294,6 +297,8 @@ class Play:
 
     def _note_strike(self, exchange: Exchange, cause: CancelCause) -> None:
         self.watch.begin()
+        root = self.watch.root
+        self.struck_at = self.watch.place_in(root) if root in self.watch.tasks else None
         if exchange._nursery is not None:
             self.watch.look_whom_it_reached()
 
@@ -355,7 +360,8 @@ class Play:
             raise
         finally:
             self._handler_over = True
-            self.note("outcome", outcome)
+            was_told = outcome == "cancelled" or self.watch.delivered
+            self.note("outcome", outcome, place=self.struck_at if was_told else None)
 
     def refusal(self) -> str:
         """Why the request came to nothing, though nothing has happened to it."""

@@ -200,7 +200,7 @@ def _are_actions(given: Any) -> bool:
 
 def _orders(given: Any) -> list[Order]:
     like = "such as [Order((Step(Action.CANCEL),))]"
-    wanted = list(given) if isinstance(given, Iterable) else [None]
+    wanted: list[Any] = list(given) if isinstance(given, Iterable) else [None]
     if not all(isinstance(one, Order) for one in wanted):
         raise TypeError(f"orders is to be Orders, {like}, not {given!r:.80}")
     return [_order(one) for one in wanted]

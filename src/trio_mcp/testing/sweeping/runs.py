@@ -13,7 +13,7 @@ import trio.testing
 
 from ...runtime.limits import Limits
 from ...server import Server
-from ..checks import Check, failed
+from ..checks import Check, failed, with_limit
 from ..leaks import Leaks
 from ..requests import Request, RequestSubject
 from ..scheduling import seeded_scheduler
@@ -43,9 +43,7 @@ class Run:
     @property
     def why_check_failed(self) -> str | None:
         """The same, with what it may come from."""
-        if self.check_failed is None or not self.subject.ran_into_limit():
-            return self.check_failed
-        return f"{self.check_failed}; a clean-up block, or on_exit, ran into its limit"
+        return with_limit(self.check_failed, self.subject.ran_into_limit())
 
     def problems(self, usual: Outcome | None) -> Iterator[Problem]:
         """What was wrong, cancelled as it was."""
@@ -167,6 +165,5 @@ async def _play(run: Run, check: Check | None) -> None:
     except (Exception, GivenUp, BaseExceptionGroup):
         if not stepper.given_up:
             raise
-    run.leaks = [f"a task still runs: {task.name}" for task in stepper.tasks | stepper.outsiders]
-    run.leaks += leaks.found
+    run.leaks = [*stepper.left(), *leaks.found]
     run.check_failed = await failed(check)

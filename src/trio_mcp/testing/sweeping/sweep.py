@@ -144,6 +144,7 @@ class _Sweep:
         self._problems: list[Problem] = []
         self._late: list[Problem] = []
         self._check_holds_before = False
+        self._is_idle = True
 
     def run(self) -> SweepReport:
         dry = self._runs.run(Plan())
@@ -161,12 +162,15 @@ class _Sweep:
                 at -= 1
                 stopped = _way(expected, at) if at != expected else None
                 break
+            self._is_idle = self._is_idle and run.stepper.place is None
             stopped = self._is_dirty(run)
             if stopped is None:
                 self._collect(run)
                 stopped = self._sweep_cleanup(run, at)
         found, late = tuple(self._problems), tuple(self._late)
-        return SweepReport(dry.subject.name, at, self._runs.count, found, late, stopped)
+        # A function that is not written here, trio.sleep for one, has checkpoints without a place.
+        idle = self._is_idle and stopped is None and (dry.subject.answers or not at)
+        return SweepReport(dry.subject.name, at, self._runs.count, found, late, stopped, idle)
 
     def _sweep_cleanup(self, first: Run, at: int) -> str | None:
         if not self._settings.twice or first.stepper.given_up:
