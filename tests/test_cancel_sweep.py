@@ -13,6 +13,7 @@ import importlib.util
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import trio
 import trio.testing
@@ -628,6 +630,18 @@ def test_sockets_are_refused() -> None:
         with pytest.raises(SweepError, match=r"waits for a socket at .*# here.*Mock") as it:
             refused()
         assert f"test_cancel_sweep.py:{line}, in " in str(it.value)
+
+
+def test_a_client_of_httpx2_is_refused_where_the_handler_awaits_it() -> None:
+    async def asks(host: str, port: int) -> str:
+        async with httpx2.AsyncClient() as client:
+            return (await client.get(f"http://{host}:{port}/")).text  # here
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for host in "127.0.0.1", "localhost":
+            asked = functools.partial(asks, host, listener.getsockname()[1])
+            with pytest.raises(SweepError, match=r"waits for a socket at .*test_cancel_.*# here"):
+                cancel_sweep(asked)
 
 
 def test_a_directory_is_read_in_a_thread_of_the_runtimes_own(tmp_path: Path) -> None:

@@ -922,8 +922,10 @@ def test_what_to_race() -> None:
         race(server, resource="shop://hours", arguments={})
     with pytest.raises(RaceError, match=r"the server has no tool 'nothing'; it has none"):
         race(server, "nothing")
-    with pytest.raises(TypeError, match="arguments are a mapping"):
+    with pytest.raises(TypeError, match=r"by their name: actions=\[…\]"):
         race(server, "tool", list(Action))  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="arguments are a mapping"):
+        race(server, "tool", ["x"])  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="takes a Server or what makes one"):
         race(lambda: 7, "tool")  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError, match="some Actions"):

@@ -57,11 +57,25 @@ class Place:
 def place_of(task: trio.lowlevel.Task) -> Place | None:
     """Where a task waits: its innermost frame outside of Trio, of Python's and of this library; if
     there is a choice, outside of what is installed. ``None`` if there is none."""
-    frames = list(task.iter_await_frames())
+    return next(filter(None, (_innermost(task, too) for too in (False, True))), None)
+
+
+def _innermost(task: trio.lowlevel.Task, installed_too: bool) -> Place | None:
+    for frame, line in reversed(list(task.iter_await_frames())):
+        if _is_own(frame.f_code.co_filename, installed_too):
+            return _place(frame.f_code, line)
+    return None
+
+
+def _nearest(task: trio.lowlevel.Task) -> Place | None:
+    """The same, if need be of the task that waits for this one: a library may open nurseries."""
     for installed_too in (False, True):
-        for frame, line in reversed(frames):
-            if _is_own(frame.f_code.co_filename, installed_too):
-                return _place(frame.f_code, line)
+        at: trio.lowlevel.Task | None = task
+        while at is not None:
+            place = _innermost(at, installed_too)
+            if place is not None:
+                return place
+            at = at.parent_nursery.parent_task if at.parent_nursery is not None else None
     return None
 
 
@@ -76,15 +90,15 @@ def works_elsewhere(task: trio.lowlevel.Task) -> str | None:
     """Which thread, process or socket a task waits for, and what would be right, in words;
     ``None`` if it does not."""
     frames = [frame for frame, _ in task.iter_await_frames()]
+    if any(map(_is_socket, frames)):  # first: its address is looked up in a thread
+        return f"{_waits_for_socket(task)}. {_INSTEAD_OF_SOCKET}"
     if any(map(_is_offload, frames)):
         return f"{_offload(task, frames)}. {_INSTEAD_OF_OFFLOAD}"
-    if any(map(_is_socket, frames)):
-        return f"{_waits_for_socket(task)}. {_INSTEAD_OF_SOCKET}"
     return None
 
 
 def _offload(task: trio.lowlevel.Task, frames: list[FrameType]) -> str:
-    place = place_of(task)
+    place = _nearest(task)
     if place is not None:
         return f"works in a thread or a process: {place}: {place.source}"
     for frame in frames:
@@ -94,7 +108,7 @@ def _offload(task: trio.lowlevel.Task, frames: list[FrameType]) -> str:
 
 
 def _waits_for_socket(task: trio.lowlevel.Task) -> str:
-    place = place_of(task) or entry_of(task)
+    place = _nearest(task) or entry_of(task)
     return f"waits for a socket{f' at {place}: {place.source}' if place is not None else ''}"
 
 
@@ -135,6 +149,8 @@ _DEMO = os.path.join(_OURS, "demo") + os.sep
 _OUTCOME = str(Path(outcome.__file__).parent) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 _INSTALLED = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
+_SITES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+_SOCKET = os.path.join(_TRIO, "_socket.py")
 _IO = os.path.join(_TRIO, "_core", "_io_")
 _OFFLOADS = (
     os.path.join(_TRIO, "_threads.py"),
@@ -158,7 +174,7 @@ def _is_own(file: str, installed_too: bool) -> bool:
         return True
     if file.startswith((_TRIO, _OURS, _OUTCOME, "<frozen")):
         return False
-    if file.startswith(_INSTALLED):
+    if file.startswith(_INSTALLED) or any(folder in file for folder in _SITES):
         return installed_too
     return not file.startswith(_STDLIB)
 
@@ -168,5 +184,7 @@ def _is_offload(frame: FrameType) -> bool:
 
 
 def _is_socket(frame: FrameType) -> bool:
-    code = frame.f_code
-    return code.co_filename.startswith(_IO) and code.co_name in ("wait_readable", "wait_writable")
+    file, name = frame.f_code.co_filename, frame.f_code.co_name
+    if file == _SOCKET:
+        return name == "getaddrinfo"
+    return file.startswith(_IO) and name in ("wait_readable", "wait_writable")

@@ -141,6 +141,8 @@ def race(
         )
     if isinstance(target, tuple) or not (isinstance(target, Server) or callable(target)):
         target, actions = None, _checked(target)
+    if _are_actions(arguments):
+        raise TypeError("the actions around a tool's call are given by their name: actions=[…]")
     request = requested("a race", tool, arguments, resource, prompt)
     if target is None and request is not None:
         raise TypeError("a race of a tool, a resource or a prompt takes a Server or what makes one")
