@@ -12,8 +12,9 @@ __all__ = ["RaceError", "RaceFailed", "RaceProblem", "RaceReport"]
 
 
 class RaceError(Exception):
-    """What cannot be raced: a handler that works in threads, that is always busy, that fails the
-    check also if nothing happens to it; or Hypothesis is not installed."""
+    """What cannot be raced: a handler that waits for threads or sockets, that is always busy, that
+    fails, or fails the check, also if nothing happens to it; or a race within a Trio run; or
+    Hypothesis is not installed."""
 
 
 class RaceFailed(AssertionError):

@@ -24,8 +24,8 @@ Kind: TypeAlias = Literal[
 
 
 class SweepError(Exception):
-    """A handler that cannot be swept: it has too many checkpoints, works in threads, or fails the
-    check also if nobody cancels it."""
+    """A handler that cannot be swept: it has too many checkpoints, waits for threads or sockets, or
+    fails, or fails the check, also if nobody cancels it; or a sweep within a Trio run."""
 
 
 class CancelSweepFailed(AssertionError):
