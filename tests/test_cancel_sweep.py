@@ -6,12 +6,14 @@ invariant.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import importlib.util
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +21,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import trio
 import trio.testing
@@ -335,7 +338,10 @@ def test_a_nursery_around_which_a_cancellation_is_swallowed() -> None:
 def test_a_generator_that_was_not_closed(handler: Handler) -> None:
     report = sweep(handler)
     assert found(report)[0] == ("leaked", 1, "await trio.sleep(1)  # here")
-    assert "async generator" in report.problems[0].note.lower()
+    note = report.problems[0].note
+    assert "async generator" in note.lower()
+    line = count.__code__.co_firstlineno + 1
+    assert f"test_cancel_sweep.py:{line}, in count: yield 1" in note
 
 
 def test_a_task_that_outlives_its_request() -> None:
@@ -347,7 +353,23 @@ def test_a_task_that_outlives_its_request() -> None:
     report = sweep(spawns)
     assert [(one.kind, one.checkpoint) for one in report.problems] == [("leaked", 0)]
     assert "even if nobody cancels it" in report.describe()
+    assert re.search(r"a task still runs: .*sleep_forever, at .*:\d+", report.problems[0].note)
     assert sweep(spawns, ignore={"leaked"}).problems == ()
+
+
+def test_a_task_that_is_left_is_told_with_its_line() -> None:
+    async def waits() -> None:
+        await trio.sleep_forever()  # here
+
+    async def spawns(ctx: Context) -> str:
+        trio.lowlevel.spawn_system_task(waits)
+        await trio.sleep(1)
+        return "done"
+
+    (problem,) = sweep(spawns).problems
+    line = waits.__code__.co_firstlineno + 1
+    assert f"test_cancel_sweep.py:{line}, in " in problem.note
+    assert problem.note.endswith("await trio.sleep_forever()  # here")
 
 
 async def returns_before_its_child(ctx: Context) -> str:
@@ -593,6 +615,35 @@ def test_threads_are_refused() -> None:
         sweep(asks_a_thread)
 
 
+def test_sockets_are_refused() -> None:
+    async def listens() -> bytes:
+        ours, theirs = trio.socket.socketpair()
+        with ours, theirs:
+            return await ours.recv(1)  # here
+
+    async def tool(ctx: Context) -> str:
+        return str(await listens())
+
+    line = listens.__code__.co_firstlineno + 3
+    alone, asked = functools.partial(cancel_sweep, listens), functools.partial(sweep, tool)
+    for refused in (alone, asked):
+        with pytest.raises(SweepError, match=r"waits for a socket at .*# here.*Mock") as it:
+            refused()
+        assert f"test_cancel_sweep.py:{line}, in " in str(it.value)
+
+
+def test_a_client_of_httpx2_is_refused_where_the_handler_awaits_it() -> None:
+    async def asks(host: str, port: int) -> str:
+        async with httpx2.AsyncClient() as client:
+            return (await client.get(f"http://{host}:{port}/")).text  # here
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for host in "127.0.0.1", "localhost":
+            asked = functools.partial(asks, host, listener.getsockname()[1])
+            with pytest.raises(SweepError, match=r"waits for a socket at .*test_cancel_.*# here"):
+                cancel_sweep(asked)
+
+
 def test_a_directory_is_read_in_a_thread_of_the_runtimes_own(tmp_path: Path) -> None:
     (tmp_path / "page.txt").write_text("hm")
     server = Server("files", version="1")
@@ -636,6 +687,65 @@ def test_what_fails_though_nobody_cancels_it() -> None:
         cancel_sweep(wrong)
     with pytest.raises(SweepError, match="leaves fails though nobody cancels it"):
         cancel_sweep(leaves, check=lambda: not held, reset=held.clear)
+
+
+def test_an_exception_that_is_no_outcome_though_nobody_cancels_it() -> None:
+    async def breaks(ctx: Context) -> str:
+        await trio.sleep(1)
+        raise RuntimeError("upstream refused")
+
+    line = breaks.__code__.co_firstlineno + 2
+    with pytest.raises(SweepError, match="tool fails though nobody cancels it: RuntimeErr") as it:
+        sweep(breaks)
+    assert f"RuntimeError: upstream refused ({__file__}:{line})" in str(it.value)
+
+
+def test_an_exception_is_said_with_the_handlers_own_line() -> None:
+    async def asks_wrongly(ctx: Context) -> str:
+        await trio.sleep(1)
+        return str(int.from_bytes(base64.b64decode("x"), "big"))
+
+    line = asks_wrongly.__code__.co_firstlineno + 2
+    with pytest.raises(SweepError, match=f"Error: .*{re.escape(f'{__file__}:{line}')}"):
+        sweep(asks_wrongly)
+
+
+def test_a_sweep_within_a_trio_run() -> None:
+    async def test() -> None:
+        cancel_sweep(trio.lowlevel.checkpoint)
+
+    with pytest.raises(SweepError, match="call it from a plain def test"):
+        trio.run(test)
+
+
+def test_what_is_no_async_function() -> None:
+    def plain() -> str:
+        return "done"
+
+    async def takes(title: str) -> None:
+        raise AssertionError
+
+    with pytest.raises(TypeError, match=r"plain is to be an async function, .* returned 'done'"):
+        cancel_sweep(plain)
+    with pytest.raises(TypeError, match="called without arguments; of takes: missing"):
+        cancel_sweep(takes)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="name what to ask the server for: a tool"):
+        cancel_sweep(offering)
+
+
+def test_a_limit_that_ran_out_is_said_with_the_check_that_fails() -> None:
+    async def slow(ctx: Context) -> str:
+        held.add("hold")
+        try:
+            await trio.sleep(1)
+            return "done"
+        finally:
+            with ctx.cleanup(1):
+                await trio.sleep(2)
+                held.discard("hold")
+
+    with pytest.raises(SweepError, match=r"check is not true: .*block, or on_exit, ran into"):
+        sweep(slow)
 
 
 def test_what_to_ask_the_server_for() -> None:
@@ -768,6 +878,27 @@ def test_a_report_shows_the_source_and_marks_the_line() -> None:
     (marked,) = [line for line in lines if line.startswith("   > ")]
     assert marked.endswith("await trio.sleep(1)  # here")
     assert "the check is not true: " in lines[-1]
+
+
+def test_a_handler_without_a_checkpoint_had_nothing_to_cancel() -> None:
+    async def at_once(ctx: Context) -> str:
+        return "done"
+
+    async def alone() -> None:
+        pass
+
+    async def starts_trios(ctx: Context) -> str:
+        ctx.nursery.start_soon(trio.sleep, 1)
+        return "done"
+
+    for report in sweep(at_once), cancel_sweep(alone):
+        assert report.idle
+        assert report.describe().endswith(
+            ": clean; it has no checkpoint of its own: there was nothing to cancel"
+        )
+    for report in sweep(starts_trios), cancel_sweep(trio.lowlevel.checkpoint), sweep(cleans_up):
+        assert not report.idle
+        assert "nothing to cancel" not in report.describe()
 
 
 def test_a_line_in_a_loop_is_one_block() -> None:

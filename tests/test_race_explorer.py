@@ -770,6 +770,64 @@ def test_a_report_has_each_order_once() -> None:
     assert "diagram: that of 1." in text
 
 
+@pytest.mark.parametrize(
+    ("handler", "kind"), [(forgets_finally, "clean-up"), (swallows, "swallowed")]
+)
+@pytest.mark.parametrize("wire", ["channel", "http"])
+def test_where_a_cancellation_has_found_the_handler(handler: Handler, kind: str, wire: Any) -> None:
+    report = race_of(handler, exhaust=1, wire=wire)
+    (problem,) = report.problems
+    assert problem.kind == kind
+    assert problem.place is not None
+    assert problem.place.source == "await trio.sleep(1)"
+    assert problem.place.function == handler.__name__
+    where = f"test_race_explorer.py:{problem.place.line}"
+    assert re.search(rf"H-->>E: .*trio.Cancelled \(\S*{where}\)\n", report.diagram)
+    assert re.search(rf"found it here:\n +\S*{where}, in {handler.__name__}\n", report.describe())
+
+
+def test_a_long_check_is_clipped_in_the_diagram() -> None:
+    def make() -> Server:
+        held.clear()
+        server = Server("raced", version="1")
+        server.tool(name="tool")(forgets_finally)
+        return server
+
+    # fmt: off
+    report = race(make, "tool", check=lambda: not held and "a long one, which has no end" and "as it says" and True, examples=0, ticks=0)  # noqa: E501
+    # fmt: on
+    (note,) = re.findall(r"✗ clean-up: (.*)", report.diagram)
+    text, _, where = note.partition("…")
+    assert len(text) == 100
+    assert re.fullmatch(r" \(\S*test_race_explorer\.py:\d+\)", where)
+    assert "as it says" in report.describe()
+
+
+def test_a_limit_that_ran_out_is_said_with_the_check_that_fails() -> None:
+    async def slow(ctx: Context) -> str:
+        held.add("hold")
+        try:
+            await trio.sleep(1)
+            return "done"
+        finally:
+            with ctx.cleanup(1):
+                await trio.sleep(2)
+                held.discard("hold")
+
+    with pytest.raises(RaceError, match=r"check is not true: .*block, or on_exit, ran into"):
+        race_of(slow)
+
+
+def test_a_handler_without_a_checkpoint_had_nothing_to_cancel() -> None:
+    async def at_once(ctx: Context) -> str:
+        return "done"
+
+    said = ": clean; it has no checkpoint of its own: there was nothing to cancel"
+    assert race_of(at_once, exhaust=1).describe().endswith(said)
+    for report in race_of(cleans_up, exhaust=1), race([CANCEL], examples=0, ticks=0):
+        assert not report.idle
+
+
 def test_ignored_kinds_are_no_problems() -> None:
     assert race_of(forgets_finally, ignore={"clean-up"}).problems == ()
 
@@ -781,8 +839,25 @@ def test_threads_are_refused() -> None:
     def plain(ctx: Context) -> str:
         return threading.current_thread().name
 
-    with pytest.raises(RaceError, match="tool works in a thread or a process"):
+    async def in_a_thread(ctx: Context) -> str:
+        return str(await ctx.run_sync(threading.get_ident))
+
+    with pytest.raises(RaceError, match="tool is a plain def, which runs in a thread"):
         race_of(plain)  # type: ignore[arg-type]
+    with pytest.raises(RaceError, match=r"tool works in a thread or a process: .*No mock clock"):
+        race_of(in_a_thread)
+
+
+@pytest.mark.parametrize("wire", ["channel", "http"])
+def test_sockets_are_refused(wire: Any) -> None:
+    async def listens(ctx: Context) -> str:
+        ours, theirs = trio.socket.socketpair()
+        with ours, theirs:
+            return str(await ours.recv(1))  # here
+
+    with pytest.raises(RaceError, match=r"tool waits for a socket at .*# here.*Mock") as it:
+        race_of(listens, wire=wire)
+    assert f"test_race_explorer.py:{listens.__code__.co_firstlineno + 3}, in " in str(it.value)
 
 
 def test_a_handler_that_is_always_busy_is_refused() -> None:
@@ -801,6 +876,25 @@ def test_what_fails_though_nothing_happens() -> None:
 
     with pytest.raises(RaceError, match="tool fails though nothing happens to it: the check"):
         race_of(leaves)
+
+
+def test_an_exception_though_nothing_happens() -> None:
+    async def breaks(ctx: Context) -> str:
+        await trio.sleep(1)
+        raise RuntimeError("upstream refused")
+
+    line = breaks.__code__.co_firstlineno + 2
+    with pytest.raises(RaceError, match="fails though nothing happens to it: RuntimeError: ") as it:
+        race_of(breaks)
+    assert f"upstream refused ({__file__}:{line})" in str(it.value)
+
+
+def test_a_tool_that_raises_at_once() -> None:
+    async def breaks(ctx: Context) -> str:
+        raise RuntimeError("oops")
+
+    with pytest.raises(RaceError, match=r"fails before it awaits: RuntimeError: oops \(.*py:\d+"):
+        race_of(breaks)
 
 
 def test_what_an_order_leaves_behind_stops_the_race() -> None:
@@ -826,14 +920,67 @@ def test_what_to_race() -> None:
         race(server, "tool", prompt="prompt")
     with pytest.raises(TypeError, match="has no arguments"):
         race(server, resource="shop://hours", arguments={})
-    with pytest.raises(RaceError, match=r"nothing fails before it awaits: .*-32602"):
+    with pytest.raises(RaceError, match=r"the server has no tool 'nothing'; it has none"):
         race(server, "nothing")
+    with pytest.raises(TypeError, match=r"by their name: actions=\[…\]"):
+        race(server, "tool", list(Action))  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="arguments are a mapping"):
+        race(server, "tool", ["x"])  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="takes a Server or what makes one"):
         race(lambda: 7, "tool")  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError, match="some Actions"):
         race(["cancel"])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="takes a Server or what makes one"):
         race([CANCEL], "tool")  # type: ignore[call-overload]
+
+
+def test_a_name_that_the_server_does_not_have() -> None:
+    server = Server("raced", version="1")
+    server.tool(name="book")(cleans_up)
+    for wire in "channel", "http":
+        asked: Any = {"wire": wire}
+        with pytest.raises(RaceError, match=r"no tool 'bok'; did you mean 'book'\?"):
+            race(server, "bok", **asked)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"wire": "HTTP"}, "wire is 'channel' or 'http', not 'HTTP'"),
+        ({"wire": ["http"]}, "wire is 'channel' or 'http'"),
+        ({"ignore": "clean-up"}, "ignore is to be kinds"),
+        ({"ignore": ["clean up"]}, "no kind 'clean up'; did you mean 'clean-up'?"),
+        ({"actions": ["cancel"]}, "actions is to be some Actions, as [Action.CANCEL], not ['can"),
+        ({"actions": CANCEL}, "actions is to be some Actions"),
+        ({"orders": ["cancel"]}, "orders is to be Orders, such as [Order((Step(Action.CANCEL),))]"),
+        ({"orders": order(CANCEL)}, "orders is to be Orders"),
+        ({"orders": [Order((CANCEL,))]}, "the steps of an order are to be Steps"),  # type: ignore[arg-type]
+        ({"orders": [Order((), ("x",))]}, "the turns of an order are to be whole numbers"),  # type: ignore[arg-type]
+        ({"check": lambda held: not held}, "check is called without arguments; of <lambda>: "),
+        ({"reset": "x"}, "reset is to be a function"),
+    ],
+    ids=lambda it: it if isinstance(it, str) else "",
+)
+def test_options_that_make_no_sense(options: Any, said: str) -> None:
+    def never() -> Server:
+        raise AssertionError
+
+    with pytest.raises(TypeError) as refused:
+        race(never, "tool", **options)
+    assert said in str(refused.value)
+
+
+def test_an_order_may_have_a_list_of_steps() -> None:
+    kept = Order([Step(CANCEL)])  # type: ignore[arg-type]
+    assert found(race_of(forgets_finally, orders=[kept])) == {"clean-up": order(CANCEL)}
+
+
+def test_a_race_within_a_trio_run() -> None:
+    async def test() -> None:
+        race([CANCEL])
+
+    with pytest.raises(RaceError, match="call it from a plain def test"):
+        trio.run(test)
 
 
 def test_without_hypothesis_short_orders_remain(monkeypatch: pytest.MonkeyPatch) -> None:

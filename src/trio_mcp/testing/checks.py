@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from .places import place_of_code
 
-__all__ = ["Check", "failed"]
+__all__ = ["Check", "failed", "with_limit"]
 
 Check: TypeAlias = Callable[[], object] | Callable[[], Awaitable[object]]
 
@@ -25,6 +25,13 @@ async def failed(check: Check | None) -> str | None:
     except AssertionError as error:
         return f"the check failed: {_assertion(error)}"
     return None if said is None or said else f"the check is not true: {_shown(check)}"
+
+
+def with_limit(why: str | None, ran_into_it: bool) -> str | None:
+    """Why a check fails, with what it may come from: a clean-up block that was cut short."""
+    if why is None or not ran_into_it:
+        return why
+    return f"{why}; a clean-up block, or on_exit, ran into its limit"
 
 
 def _assertion(error: AssertionError) -> str:

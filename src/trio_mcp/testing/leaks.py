@@ -27,6 +27,7 @@ class Leaks:
     def __init__(self, own: Callable[[], bool]) -> None:
         self.found: list[str] = []
         self._own = own
+        self._dropped: dict[str, str] = {}
         self._generators: list[weakref.ref[AsyncGenerator[Any, Any]]] = []
 
     @contextmanager
@@ -41,7 +42,12 @@ class Leaks:
             if hooks.firstiter is not None:
                 hooks.firstiter(generator)
 
-        sys.set_asyncgen_hooks(firstiter=first)
+        def last(generator: AsyncGenerator[Any, Any]) -> None:
+            self._note_dropped(generator)
+            if hooks.finalizer is not None:
+                hooks.finalizer(generator)
+
+        sys.set_asyncgen_hooks(firstiter=first, finalizer=last)
         try:
             with self._resource_warnings():
                 yield
@@ -56,8 +62,18 @@ class Leaks:
         for reference in self._generators:
             generator: Any = reference()
             if generator is not None and generator.ag_frame is not None:
-                place = place_of_code(generator.ag_code, generator.ag_frame.f_lineno)
-                self.found.append(f"an async generator was not closed: {place}")
+                self.found.append(f"an async generator was not closed: {_where(generator)}")
+
+    def _note_dropped(self, generator: Any) -> None:
+        """Trio is about to warn of one that nobody holds any more, by its name alone."""
+        if generator.ag_frame is not None:
+            self._dropped[generator.__qualname__] = _where(generator)
+
+    def _told(self, message: str) -> str:
+        for name, where in self._dropped.items():
+            if message.startswith("Async generator ") and f"{name}' was" in message:
+                return f"{message} It was at {where}"
+        return message
 
     @contextmanager
     def _resource_warnings(self) -> Iterator[None]:
@@ -66,9 +82,14 @@ class Leaks:
             yield
         for one in told:
             if issubclass(one.category, ResourceWarning):
-                self.found.append(str(one.message))
+                self.found.append(self._told(str(one.message)))
             else:
                 warnings.showwarning(one.message, one.category, one.filename, one.lineno)
+
+
+def _where(generator: Any) -> str:
+    place = place_of_code(generator.ag_code, generator.ag_frame.f_lineno)
+    return f"{place}: {place.source}"
 
 
 def _descriptors() -> dict[int, str]:

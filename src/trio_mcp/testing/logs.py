@@ -7,7 +7,10 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["Failures"]
+from ..runtime.groups import leaf_of
+from .places import place_of_error
+
+__all__ = ["Failures", "describe_error"]
 
 
 class Failures(logging.Handler):
@@ -33,12 +36,13 @@ class Failures(logging.Handler):
             logger.handlers, logger.propagate = handlers, propagates
 
     def describe(self) -> str | None:
-        """Its type, its text and the line it was raised in."""
+        """Its type, its text and the line that it came from."""
         return None if self.last is None else describe_error(self.last)
 
 
 def describe_error(error: BaseException) -> str:
     """In one line."""
-    frames = traceback.extract_tb(error.__traceback__)
+    error = leaf_of(error)
+    place = place_of_error(error)
     text = "".join(traceback.format_exception_only(error)).strip().replace("\n", " ")
-    return f"{text} ({frames[-1].filename}:{frames[-1].lineno})" if frames else text
+    return f"{text} ({place.file}:{place.line})" if place is not None else text

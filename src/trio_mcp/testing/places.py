@@ -8,6 +8,7 @@ import linecache
 import os
 import sysconfig
 from pathlib import Path
+from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any
 
@@ -17,7 +18,7 @@ import trio
 
 from ..handlers.functions import HandlerFunction
 
-__all__ = ["Place", "entry_of", "place_of", "place_of_code", "works_elsewhere"]
+__all__ = ["Place", "entry_of", "place_of", "place_of_code", "place_of_error", "works_elsewhere"]
 
 
 @attrs.frozen
@@ -56,11 +57,25 @@ class Place:
 def place_of(task: trio.lowlevel.Task) -> Place | None:
     """Where a task waits: its innermost frame outside of Trio, of Python's and of this library; if
     there is a choice, outside of what is installed. ``None`` if there is none."""
-    frames = list(task.iter_await_frames())
+    return next(filter(None, (_innermost(task, too) for too in (False, True))), None)
+
+
+def _innermost(task: trio.lowlevel.Task, installed_too: bool) -> Place | None:
+    for frame, line in reversed(list(task.iter_await_frames())):
+        if _is_own(frame.f_code.co_filename, installed_too):
+            return _place(frame.f_code, line)
+    return None
+
+
+def _nearest(task: trio.lowlevel.Task) -> Place | None:
+    """The same, if need be of the task that waits for this one: a library may open nurseries."""
     for installed_too in (False, True):
-        for frame, line in reversed(frames):
-            if _is_own(frame.f_code.co_filename, installed_too):
-                return _place(frame.f_code, line)
+        at: trio.lowlevel.Task | None = task
+        while at is not None:
+            place = _innermost(at, installed_too)
+            if place is not None:
+                return place
+            at = at.parent_nursery.parent_task if at.parent_nursery is not None else None
     return None
 
 
@@ -72,17 +87,29 @@ def entry_of(task: trio.lowlevel.Task) -> Place | None:
 
 
 def works_elsewhere(task: trio.lowlevel.Task) -> str | None:
-    """Which thread or process a task waits for, in words; ``None`` if it does not."""
+    """Which thread, process or socket a task waits for, and what would be right, in words;
+    ``None`` if it does not."""
     frames = [frame for frame, _ in task.iter_await_frames()]
-    if not any(map(_is_offload, frames)):
-        return None
-    place = place_of(task)
+    if any(map(_is_socket, frames)):  # first: its address is looked up in a thread
+        return f"{_waits_for_socket(task)}. {_INSTEAD_OF_SOCKET}"
+    if any(map(_is_offload, frames)):
+        return f"{_offload(task, frames)}. {_INSTEAD_OF_OFFLOAD}"
+    return None
+
+
+def _offload(task: trio.lowlevel.Task, frames: list[FrameType]) -> str:
+    place = _nearest(task)
     if place is not None:
         return f"works in a thread or a process: {place}: {place.source}"
     for frame in frames:
         if frame.f_code is HandlerFunction.run.__code__:
             return f"is a plain def, which runs in a thread: {_written(frame.f_locals['self'])}"
     return "works in a thread or a process of the runtime's own"
+
+
+def _waits_for_socket(task: trio.lowlevel.Task) -> str:
+    place = _nearest(task) or entry_of(task)
+    return f"waits for a socket{f' at {place}: {place.source}' if place is not None else ''}"
 
 
 def _written(handler: HandlerFunction) -> str:
@@ -94,6 +121,17 @@ def _written(handler: HandlerFunction) -> str:
     call = function if hasattr(function, "__code__") else type(function).__call__
     code = getattr(call, "__code__", None)
     return repr(function) if code is None else str(place_of_code(code))
+
+
+def place_of_error(error: BaseException) -> Place | None:
+    """The line that an exception came from: the innermost that is the handler's own, or else the
+    one that has raised it; ``None`` for one that was never raised."""
+    places = [_place(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
+    for installed_too in (False, True):
+        for place in reversed(places):
+            if _is_own(place.file, installed_too):
+                return place
+    return places[-1] if places else None
 
 
 def place_of_code(code: CodeType, line: int | None = None) -> Place:
@@ -111,10 +149,22 @@ _DEMO = os.path.join(_OURS, "demo") + os.sep
 _OUTCOME = str(Path(outcome.__file__).parent) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 _INSTALLED = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
+_SITES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+_SOCKET = os.path.join(_TRIO, "_socket.py")
+_IO = os.path.join(_TRIO, "_core", "_io_")
 _OFFLOADS = (
     os.path.join(_TRIO, "_threads.py"),
     os.path.join(_TRIO, "_subprocess.py"),
     os.path.join(_OURS, "runtime", "offload") + os.sep,
+)
+
+_INSTEAD_OF_OFFLOAD = (
+    "No mock clock waits for that, and nothing can step through it: split off what blocks, and "
+    "give the test something in its place that stays in the loop"
+)
+_INSTEAD_OF_SOCKET = (
+    "No mock clock waits for it: give it trio.testing.memory_stream_pair(), or for httpx2 "
+    "`httpx2.AsyncClient(transport=httpx2.MockTransport(fn))`"
 )
 
 
@@ -124,10 +174,17 @@ def _is_own(file: str, installed_too: bool) -> bool:
         return True
     if file.startswith((_TRIO, _OURS, _OUTCOME, "<frozen")):
         return False
-    if file.startswith(_INSTALLED):
+    if file.startswith(_INSTALLED) or any(folder in file for folder in _SITES):
         return installed_too
     return not file.startswith(_STDLIB)
 
 
 def _is_offload(frame: FrameType) -> bool:
     return frame.f_code.co_filename.startswith(_OFFLOADS)
+
+
+def _is_socket(frame: FrameType) -> bool:
+    file, name = frame.f_code.co_filename, frame.f_code.co_name
+    if file == _SOCKET:
+        return name == "getaddrinfo"
+    return file.startswith(_IO) and name in ("wait_readable", "wait_writable")

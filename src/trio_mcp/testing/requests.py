@@ -21,7 +21,7 @@ from .refusals import refusal
 from .sweeping.stepping import Stepper
 from .sweeping.subjects import Finding, Outcome, closes, late_finding, until
 
-__all__ = ["Request", "RequestSubject"]
+__all__ = ["Request", "RequestSubject", "requested"]
 
 _ID: Final = "sweep"
 _CLOSED: Final = "its connection is closed"
@@ -55,6 +55,41 @@ class Request:
         return msgspec.json.encode(
             {"jsonrpc": "2.0", "id": request_id, "method": self.method, "params": params}
         )
+
+
+def requested(
+    whose: str,
+    tool: str | None,
+    arguments: Mapping[str, Any] | None,
+    resource: str | None,
+    prompt: str | None,
+) -> Request | None:
+    """What the arguments of a function ask for; ``None`` for nothing.
+
+    :param whose: "a sweep", for one.
+
+    Raises ``TypeError`` for arguments that make no sense.
+    """
+    named = [one for one in (tool, resource, prompt) if one is not None]
+    for one in named:
+        if not isinstance(one, str):
+            raise TypeError(f"what to ask for is named by a text, not {one!r:.80}")
+    if len(named) > 1:
+        raise TypeError(f"{whose} is of one tool, of one resource or of one prompt")
+    if resource is not None:
+        if arguments is not None:
+            raise TypeError("a resource has no arguments: its URI says it all")
+        return Request(resource, "resources/read", {"uri": resource})
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise TypeError(f"arguments are a mapping, by their names, not {arguments!r:.80}")
+    method = "tools/call" if tool is not None else "prompts/get"
+    if not named:
+        if arguments is not None:
+            raise TypeError("arguments are for a tool or a prompt")
+        return None
+    request = Request(named[0], method, {"name": named[0], "arguments": dict(arguments or {})})
+    request.check()
+    return request
 
 
 class _Wire:
@@ -183,6 +218,12 @@ class RequestSubject:
         if record is None or record.state is State.CANCELLED:
             return None
         return "error" if record.error is not None or record.is_error else "result"
+
+    def failure(self) -> str | None:
+        return self._failures.describe()
+
+    def ran_into_limit(self) -> bool:
+        return self.record is not None and self.record.cleanup == "timed out"
 
     def refusal(self) -> str:
         """Why it came to nothing, though nobody cancelled it."""

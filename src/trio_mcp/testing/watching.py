@@ -167,6 +167,13 @@ class Watch(trio.abc.Instrument):
             ancestor = nursery.parent_task if nursery is not None else None
         return entry_of(task)
 
+    def left(self) -> Iterator[str]:
+        """The tasks that still run when all is over, in words, and where they are."""
+        for task in sorted(self.tasks | self.outsiders, key=lambda one: one._counter):
+            place = place_of(task) or entry_of(task)
+            where = f", at {place}: {place.source}" if place is not None else ""
+            yield f"a task still runs: {task.name}{where}"
+
     def note_endless(self) -> None:
         """The bound has passed, and it has not ended."""
         if self.unbounded is None:

@@ -17,6 +17,8 @@ sequenceDiagram
     participant E as Exchange
     participant H as Handler"""
 _MARK: Final = "rect rgb(255, 214, 214)"
+_WIDE: Final = 100
+"""Characters of a note, without the line that it names."""
 _CODES: Final = str.maketrans({"#": "#35;", ";": "#59;"})
 _NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
@@ -50,7 +52,7 @@ def _body(trace: Trace, marks: Mapping[int, list[Breach]]) -> Iterator[str]:
 
 
 def _marked(lines: list[str], breaches: Iterable[Breach]) -> list[str]:
-    notes = [f"Note over C,H: ✗ {_safe(one.kind)}: {_safe(one.note)}" for one in breaches]
+    notes = [f"Note over C,H: ✗ {_safe(one.kind)}: {_safe(_short(one.note))}" for one in breaches]
     return [_MARK, *("    " + line for line in [*lines, *notes]), "end"]
 
 
@@ -69,7 +71,7 @@ def _lines(event: Event) -> Iterator[str]:
     elif event.what == "reported":
         yield "H-->>E: progress"
     elif event.what == "outcome":
-        yield f"H-->>E: {'trio.Cancelled' if event.text == 'cancelled' else text}"
+        yield f"H-->>E: {_outcome(event)}"
     elif event.what == "state" and event.states is not None:
         cause = f" ({event.cause.source.value})" if event.cause is not None else ""
         yield f"Note over E: {event.states[0].value} → {event.states[1].value}{cause}"
@@ -81,6 +83,14 @@ def _lines(event: Event) -> Iterator[str]:
         yield f"Note over E: in the journal as {text}"
     elif event.what == "closed":
         yield "Note over W: has ended"
+
+
+def _outcome(event: Event) -> str:
+    place = event.place
+    where = f" ({place.shown_file}:{place.line})" if place is not None else ""
+    if event.text == "cancelled":
+        return _safe(f"trio.Cancelled{where}")
+    return _safe(f"{event.text}, though trio.Cancelled{where}" if where else event.text)
 
 
 def _read(message: Any) -> str:
@@ -101,6 +111,12 @@ def _written(message: Any) -> str:
     is_error = message["result"].get("isError") is True
     what = "result with isError" if is_error and is_answer(message) else "result"
     return _safe(whose + what)
+
+
+def _short(note: str) -> str:
+    """A note that a diagram has room for; the line at its end stays."""
+    text, mark, line = note.rpartition(" (") if note.endswith(")") else (note, "", "")
+    return note if len(text) <= _WIDE else f"{text[:_WIDE]}…{mark}{line}"
 
 
 def _safe(text: str) -> str:

@@ -10,10 +10,11 @@ import trio
 import trio.testing
 
 from ...server import Server
-from ..checks import Check, failed
+from ..checks import Check, failed, with_limit
 from ..leaks import Leaks
 from ..requests import Request
 from ..scheduling import Turns, taking_turns
+from ..sweeping.runs import divided
 from ..watching import GivenUp
 from .actions import AT_ONCE, Action, Gap, Order, Step
 from .diagram import diagram_of
@@ -23,7 +24,7 @@ from .playing import Play
 from .raced import Script
 from .report import RaceError, RaceProblem, RaceReport
 from .rules import Breach, RaceKind, breaches
-from .traces import Trace, is_answer
+from .traces import Trace
 from .wire import ChannelWire
 
 __all__ = ["Explorer", "Settings"]
@@ -72,6 +73,7 @@ class Explorer:
         self._settings = settings
         self._usual: str | None = None
         self._check_holds_before = False
+        self._is_idle = True
         self._known: dict[Order, _Found] = {}
         self._problems: dict[RaceKind, RaceProblem] = {}
         self._stopped: str | None = None
@@ -79,7 +81,8 @@ class Explorer:
     def report(self, exhausted: int) -> RaceReport:
         problems = tuple(self._problems.values())
         name, orders = self._settings.request.name, len(self._known)
-        return RaceReport(name, orders, exhausted, problems, self._stopped)
+        idle = self._target is not None and self._is_idle
+        return RaceReport(name, orders, exhausted, problems, self._stopped, idle)
 
     # Exploring ------------------------------------------------------------------------------------
 
@@ -94,7 +97,10 @@ class Explorer:
             failed = any(one.error is not None or one.is_error for one in play.records)
             self._usual = "error" if failed else "result"
             if failed and not play.watch.has_run:
-                raise RaceError(f"{name} fails before it awaits: {_answer(play.trace)}")
+                raise RaceError(play.refusal())
+            if failed and play.failures.last is not None:
+                why = play.failures.describe()
+                raise RaceError(f"{name} fails though nothing happens to it: {why}")
             if played.check_failed is not None:
                 raise RaceError(f"{name} fails though nothing happens to it: {played.check_failed}")
         self._keep(Order(), self._judge(played))
@@ -145,7 +151,9 @@ class Explorer:
         for breach in found.breaches:
             if breach.kind not in self._problems:
                 diagram = diagram_of(found.trace, found.breaches)
-                self._problems[breach.kind] = RaceProblem(breach.kind, breach.note, order, diagram)
+                self._problems[breach.kind] = RaceProblem(
+                    breach.kind, breach.note, order, diagram, breach.struck_at
+                )
 
     def _look_at(self, order: Order) -> _Found:
         """Play an order, unless that was done before."""
@@ -185,6 +193,7 @@ class Explorer:
         with taking_turns(Turns(order.turns)):
             trio.run(_play, played, check, clock, clock=clock, instruments=[play.watch])
         watch, name = play.watch, settings.request.name
+        self._is_idle = self._is_idle and not watch.has_waited
         if watch.failure is not None:
             raise watch.failure
         if watch.too_many:
@@ -193,10 +202,7 @@ class Explorer:
                 "ended; let it do less, or raise max_steps"
             )
         if watch.elsewhere is not None:
-            raise RaceError(
-                f"{name} works in a thread or a process, and no mock clock waits for these: "
-                f"{watch.elsewhere}"
-            )
+            raise RaceError(f"{name} {watch.elsewhere}")
         return played
 
     def _make(self, order: Order) -> tuple[Play, Check | None]:
@@ -206,9 +212,7 @@ class Explorer:
             script = Script()
             made, check = script.server, script.is_clean
         elif not isinstance(made, Server):
-            made = made()
-            if isinstance(made, tuple):
-                made, check = made
+            made, check = divided(made(), check)
         if not isinstance(made, Server):
             raise TypeError(f"a race takes a Server or what makes one, not {made!r:.80}")
         bound = settings.bound if settings.bound is not None else made.limits.longest_cleanup
@@ -253,14 +257,6 @@ async def _play(played: _Played, check: Check | None, clock: trio.testing.MockCl
     except (Exception, GivenUp, BaseExceptionGroup):
         if not watch.given_up:
             raise
-    played.leaks = [f"a task still runs: {task.name}" for task in watch.tasks | watch.outsiders]
-    played.leaks += leaks.found
-    played.check_failed = await failed(check)
-
-
-def _answer(trace: Trace) -> Any:
-    """What the client has got."""
-    for event in trace:
-        if event.what == "written" and is_answer(event.message):
-            return event.message
-    return None
+    played.leaks = [*watch.left(), *leaks.found]
+    ran_into_limit = any(record.cleanup == "timed out" for record in play.records)
+    played.check_failed = with_limit(await failed(check), ran_into_limit)

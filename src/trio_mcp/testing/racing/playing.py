@@ -17,12 +17,13 @@ from ...runtime.lifecycle import CancelCause, LateOutcome, State
 from ...runtime.rounds import InputRequired
 from ...server import Server
 from ..logs import Failures
-from ..places import place_of
+from ..places import Place, place_of
+from ..refusals import refusal
 from ..requests import Request
 from .actions import Action, Gap, Order
 from .http import HttpWire
 from .raced import Script
-from .traces import EXCHANGE, PROBE, Event, Trace, What
+from .traces import EXCHANGE, PROBE, Event, Trace, What, is_answer
 from .watch import RaceWatch
 from .wire import ChannelWire
 
@@ -69,6 +70,7 @@ class Play:
         self.crash: Exception | None = None
         self.failures = Failures()
         self.watch = RaceWatch(self, bound, limit)
+        self.struck_at: Place | None = None  # where the first cancellation has found the handler
         self.shut_down = False
         self.asked_for_probe = False
         self.was_quiet = False  # before the last tick of the last gap
@@ -262,10 +264,12 @@ class Play:
 
     # Looking --------------------------------------------------------------------------------------
 
-    def note(self, what: What, text: str = "", message: Any = None) -> None:
+    def note(
+        self, what: What, text: str = "", message: Any = None, place: Place | None = None
+    ) -> None:
         """One more event. What the exchange's state has become before it comes first."""
         self.look()
-        self._append(what, text=text, message=message)
+        self._append(what, text=text, message=message, place=place)
         gone = what == "eof" or (what == "read" and _is_cancel(message))
         if gone and self.exchange is not None and self.exchange.ended_at is None:
             self._stop_within(self.watch.bound)
@@ -293,6 +297,8 @@ class Play:
 
     def _note_strike(self, exchange: Exchange, cause: CancelCause) -> None:
         self.watch.begin()
+        root = self.watch.root
+        self.struck_at = self.watch.place_in(root) if root in self.watch.tasks else None
         if exchange._nursery is not None:
             self.watch.look_whom_it_reached()
 
@@ -354,7 +360,15 @@ class Play:
             raise
         finally:
             self._handler_over = True
-            self.note("outcome", outcome)
+            was_told = outcome == "cancelled" or self.watch.delivered
+            self.note("outcome", outcome, place=self.struck_at if was_told else None)
+
+    def refusal(self) -> str:
+        """Why the request came to nothing, though nothing has happened to it."""
+        answers = [event.message for event in self.trace if event.what == "written"]
+        answer = next(filter(is_answer, answers), None)
+        request, failure = self._request, self.failures.describe()
+        return refusal(self._server, request.method, request.params, answer, failure)
 
     def _look_for_exchange(self) -> None:
         """Whether it is still listed, while its connection goes on."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Literal, overload
+from typing import Any, Final, Literal, get_args, overload
+
+import trio
 
 from ...server import Server
 from ..checks import Check
-from ..requests import Request
+from ..requests import Request, requested
+from ..sweeping.options import NAME_IT, check_callable, checked_kinds
 from ..sweeping.sweep import MakeServer
-from .actions import ALL, Action, Order
+from .actions import ALL, Action, Order, Step
 from .exploring import Explorer, Settings
 from .orders import short_orders
 from .raced import Script
@@ -20,6 +23,7 @@ from .rules import RaceKind
 __all__ = ["race"]
 
 _DAY = 86400.0
+_WIRES: Final = ("channel", "http")
 
 
 @overload
@@ -124,24 +128,40 @@ def race(
     :param longest: virtual seconds after which a handler is taken to be endless.
 
     Returns what was found; ``raise_for_problems()`` raises it. Raises :class:`RaceError` for what
-    cannot be raced: a handler that waits for threads or processes (a mock clock knows nothing of
-    them), one that is always busy, one whose check fails if nothing happens to it, a request that
-    is refused; or if Hypothesis is not installed and ``examples`` is not 0.
+    cannot be raced: a handler that waits for threads, processes or sockets (a mock clock knows
+    nothing of them), one that is always busy, one that fails with what is neither a ``ToolError``
+    nor another error that the client is told, or whose check fails, if nothing happens to it, a
+    request that is refused; within a Trio run; or if Hypothesis is not installed and ``examples``
+    is not 0. Raises ``TypeError`` for options that make no sense.
     """
+    if trio.lowlevel.in_trio_run():
+        raise RaceError(
+            "race makes Trio runs of its own, and this is within one: call it from a plain def "
+            "test, not from an async one"
+        )
     if isinstance(target, tuple) or not (isinstance(target, Server) or callable(target)):
         target, actions = None, _checked(target)
-    request = _request(tool, arguments, resource, prompt)
+    if _are_actions(arguments):
+        raise TypeError("the actions around a tool's call are given by their name: actions=[…]")
+    request = requested("a race", tool, arguments, resource, prompt)
     if target is None and request is not None:
         raise TypeError("a race of a tool, a resource or a prompt takes a Server or what makes one")
     if target is not None and request is None:
-        raise TypeError("name what to ask the server for: a tool, resource=… or prompt=…")
+        raise TypeError(NAME_IT)
+    for name, function in (("check", check), ("reset", reset)):
+        if function is not None:
+            check_callable(name, function)
+    if wire not in _WIRES:
+        raise TypeError(f"wire is 'channel' or 'http', not {wire!r:.80}")
+    if orders is not None:
+        orders = _orders(orders)
     settings = Settings(
         request=request or Request(Script.tool, "tools/call", {"name": Script.tool}),
-        actions=_checked(ALL if actions is None else actions),
+        actions=ALL if actions is None else _actions(actions),
         check=check,
         reset=reset,
         bound=bound,
-        ignore=frozenset(ignore),
+        ignore=checked_kinds(ignore, get_args(RaceKind)),
         max_steps=max_steps,
         longest=longest,
         wire=wire,
@@ -161,29 +181,42 @@ def race(
     return explorer.report(exhausted)
 
 
-def _checked(actions: Any) -> tuple[Action, ...]:
-    wanted = list(actions)
-    if not wanted or not all(isinstance(one, Action) for one in wanted):
-        raise TypeError(f"a race takes a Server, what makes one, or some Actions, not {actions!r}")
-    return tuple(one for one in Action if one in wanted)
+def _checked(target: Any) -> tuple[Action, ...]:
+    """The actions that are raced without a server."""
+    if not _are_actions(target):
+        raise TypeError(f"a race takes a Server, what makes one, or some Actions, not {target!r}")
+    return _actions(target)
 
 
-def _request(
-    tool: str | None,
-    arguments: Mapping[str, Any] | None,
-    resource: str | None,
-    prompt: str | None,
-) -> Request | None:
-    named = [one for one in (tool, resource, prompt) if one is not None]
-    if len(named) > 1:
-        raise TypeError("a race is of one tool, of one resource or of one prompt")
-    if resource is not None:
-        if arguments is not None:
-            raise TypeError("a resource has no arguments: its URI says it all")
-        return Request(resource, "resources/read", {"uri": resource})
-    if not named:
-        if arguments is not None:
-            raise TypeError("arguments are for a tool or a prompt")
-        return None
-    method = "tools/call" if tool is not None else "prompts/get"
-    return Request(named[0], method, {"name": named[0], "arguments": dict(arguments or {})})
+def _actions(actions: Any) -> tuple[Action, ...]:
+    if not _are_actions(actions):
+        raise TypeError(f"actions is to be some Actions, as [Action.CANCEL], not {actions!r:.80}")
+    return tuple(one for one in Action if one in actions)
+
+
+def _are_actions(given: Any) -> bool:
+    if isinstance(given, str) or not isinstance(given, Collection) or not given:
+        return False
+    return all(isinstance(one, Action) for one in given)
+
+
+def _orders(given: Any) -> list[Order]:
+    like = "such as [Order((Step(Action.CANCEL),))]"
+    wanted: list[Any] = list(given) if isinstance(given, Iterable) else [None]
+    if not all(isinstance(one, Order) for one in wanted):
+        raise TypeError(f"orders is to be Orders, {like}, not {given!r:.80}")
+    return [_order(one) for one in wanted]
+
+
+def _order(given: Order) -> Order:
+    """One that can be played, and looked up."""
+    steps: Any = given.steps
+    turns: Any = given.turns
+    if not isinstance(steps, tuple | list) or not all(isinstance(one, Step) for one in steps):
+        raise TypeError(
+            "the steps of an order are to be Steps, such as Order((Step(Action.CANCEL),)), not "
+            f"{steps!r:.80}"
+        )
+    if not isinstance(turns, tuple | list) or not all(isinstance(one, int) for one in turns):
+        raise TypeError(f"the turns of an order are to be whole numbers, not {turns!r:.80}")
+    return Order(tuple(steps), tuple(turns))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from ..places import Place
 from .actions import Order
 from .rules import RaceKind
 
@@ -11,8 +12,9 @@ __all__ = ["RaceError", "RaceFailed", "RaceProblem", "RaceReport"]
 
 
 class RaceError(Exception):
-    """What cannot be raced: a handler that works in threads, that is always busy, that fails the
-    check also if nothing happens to it; or Hypothesis is not installed."""
+    """What cannot be raced: a handler that waits for threads or sockets, that is always busy, that
+    fails, or fails the check, also if nothing happens to it; or a race within a Trio run; or
+    Hypothesis is not installed."""
 
 
 class RaceFailed(AssertionError):
@@ -49,13 +51,16 @@ class RaceProblem:
       ``ctx.on_exit`` callbacks ran into their limit.
 
     The first eight are faults of the runtime, the others mostly of handlers. ``diagram`` is the
-    order as a Mermaid ``sequenceDiagram``, with all that is wrong in it.
+    order as a Mermaid ``sequenceDiagram``, with all that is wrong in it. ``place``, of
+    ``"swallowed"`` and ``"clean-up"``, is where the handler was when the first cancellation found
+    it; ``None`` for a place outside of its source, or if there was none.
     """
 
     kind: RaceKind
     note: str
     order: Order
     diagram: str = attrs.field(repr=False, default="")
+    place: Place | None = None
 
 
 @attrs.frozen
@@ -68,6 +73,7 @@ class RaceReport:
         when all is quiet.
     :param problems: what was wrong: of each kind the first, in the smallest order.
     :param stopped: why the race ended before it was through, if it did.
+    :param idle: the handler never waited: nothing in it could be cancelled.
     """
 
     name: str
@@ -75,6 +81,7 @@ class RaceReport:
     exhausted: int
     problems: tuple[RaceProblem, ...]
     stopped: str | None = None
+    idle: bool = False
 
     @property
     def diagram(self) -> str:
@@ -93,6 +100,9 @@ class RaceReport:
         shown: dict[Order, int] = {}
         for number, problem in enumerate(self.problems, start=1):
             lines = [f"{number}. {problem.kind}: {problem.note}", f"order: {problem.order}"]
+            if problem.place is not None:
+                lines.append("the cancellation found it here:")
+                lines += problem.place.describe().splitlines()
             if problem.order in shown:
                 lines.append(f"diagram: that of {shown[problem.order]}.")
             else:
@@ -105,6 +115,8 @@ class RaceReport:
 
     def _headline(self) -> str:
         found = _count(len(self.problems), "problem") if self.problems else "clean"
+        if self.idle:
+            found += "; it has no checkpoint of its own: there was nothing to cancel"
         short = f", all of up to {_count(self.exhausted, 'action')} among them"
         return (
             f"{self.name}: {_count(self.orders, 'order')}{short if self.exhausted else ''}: {found}"

@@ -13,6 +13,7 @@ import attrs
 
 from ...runtime.journal import Record
 from ...runtime.lifecycle import ANSWERED, TRANSITIONS, CancelSource, State
+from ..places import Place
 from .playing import Play
 from .traces import PROBE, Trace, is_about, is_answer
 
@@ -45,6 +46,7 @@ class Breach:
     kind: RaceKind
     note: str
     at: int | None = None
+    struck_at: Place | None = None  # where the cancellation has found the handler, if that matters
 
 
 def breaches(
@@ -76,7 +78,7 @@ def breaches(
     for leak in [*play.left, *leaks]:
         yield Breach("leaked", leak)
     if check_failed is not None:
-        yield Breach("clean-up", check_failed)
+        yield Breach("clean-up", check_failed, None, play.struck_at)
 
 
 def _terminal_state(play: Play) -> Iterator[Breach]:
@@ -268,7 +270,7 @@ def _clean_up(play: Play, record: Record, usual: str | None) -> Iterator[Breach]
     late = [one.kind for one in record.late]
     if delivered and "result" in late:
         note = "trio.Cancelled was raised in the handler, and it returned a result"
-        yield Breach("swallowed", note, at)
+        yield Breach("swallowed", note, at, play.struck_at)
     if "error" in late:
         state = play.trace.first("state")
         in_time = at is not None and state is not None and at < state  # and only late to be told
@@ -277,7 +279,8 @@ def _clean_up(play: Play, record: Record, usual: str | None) -> Iterator[Breach]
     elif record.cleanup == "error":
         yield Breach("raised", f"its clean-up raised {error}", at)
     if record.cleanup == "timed out":
-        yield Breach("clean-up", "a clean-up block, or on_exit, ran into its limit", at)
+        note = "a clean-up block, or on_exit, ran into its limit"
+        yield Breach("clean-up", note, at, play.struck_at)
     if record.cleanup == "abandoned":
         yield Breach("leaked", "work that was abandoned", at)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from ...runtime.lifecycle import CancelCause, State
+from ..places import Place
 
 __all__ = ["EXCHANGE", "PROBE", "Event", "Trace", "What", "is_about", "is_answer"]
 
@@ -44,6 +45,7 @@ class Event:
     message: Any = None
     states: tuple[State, State] | None = None
     cause: CancelCause | None = None
+    place: Place | None = None  # of an outcome: where a cancellation has found the handler
 
 
 class Trace(list[Event]):

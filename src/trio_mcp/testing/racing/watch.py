@@ -36,6 +36,7 @@ class RaceWatch(Watch):
         self.steps = 0  # of all tasks but the driver
         self.handler_steps = 0
         self.has_run = False  # up to an await in the handler's own source
+        self.has_waited = False  # in its own source, or in a task of its own
         self.too_many = False
         self._play = play
         self._limit = limit
@@ -66,6 +67,7 @@ class RaceWatch(Watch):
         self.handler_steps += 1
         if not self.has_run:
             self.has_run = place_of(task) is not None
+        self.has_waited = self.has_waited or self.has_run or task is not self.root
         if self.handler_steps > self._limit:
             self.too_many = not self.struck
             self.note_unbounded(task, f"it is still busy after {self._limit} steps")

@@ -59,6 +59,12 @@ class FunctionSubject:
         finally:
             self._ended.set()
 
+    def failure(self) -> str | None:
+        return describe_error(self.error) if self.error is not None else None
+
+    def ran_into_limit(self) -> bool:
+        return False
+
     def outcome(self) -> Outcome | None:
         if self.error is not None:
             return "error"
@@ -67,5 +73,4 @@ class FunctionSubject:
     def findings(self, stepper: Stepper, usual: Outcome | None) -> Iterator[Finding]:
         what = self.outcome()
         if what is not None:
-            error = describe_error(self.error) if self.error is not None else None
-            yield late_finding(what, error, stepper, usual)
+            yield late_finding(what, self.failure(), stepper, usual)

@@ -13,7 +13,17 @@ import attrs
 from ..checks import Check
 from .report import Kind
 
-__all__ = ["Settings", "check_callable", "check_names", "check_values", "close_to"]
+__all__ = [
+    "NAME_IT",
+    "Settings",
+    "check_callable",
+    "check_names",
+    "check_values",
+    "checked_kinds",
+    "close_to",
+]
+
+NAME_IT: Final = "name what to ask the server for: a tool, resource=… or prompt=…"
 
 _KINDS: Final[tuple[str, ...]] = get_args(Kind)
 _SHOWN: Final = 12
@@ -62,12 +72,16 @@ def _seed(_: Any, option: attrs.Attribute[Any], value: object) -> None:
 
 
 def _kinds(value: Collection[Kind]) -> frozenset[Kind]:
-    given: Any = value
+    return checked_kinds(value, _KINDS)
+
+
+def checked_kinds(given: Any, known: Collection[str]) -> frozenset[Any]:
+    """Raises ``TypeError`` if they are not all among those that there are."""
     if isinstance(given, str) or not isinstance(given, Collection):
         raise TypeError(f'ignore is to be kinds, such as {{"leaked"}}, not {given!r:.80}')
     for kind in given:
-        if kind not in _KINDS:
-            raise TypeError(f"ignore: there is no kind {kind!r:.80}; {close_to(kind, _KINDS)}")
+        if kind not in known:
+            raise TypeError(f"ignore: there is no kind {kind!r:.80}; {close_to(kind, known)}")
     return frozenset(given)
 
 

@@ -24,8 +24,8 @@ Kind: TypeAlias = Literal[
 
 
 class SweepError(Exception):
-    """A handler that cannot be swept: it has too many checkpoints, works in threads, or fails the
-    check also if nobody cancels it."""
+    """A handler that cannot be swept: it has too many checkpoints, waits for threads or sockets, or
+    fails, or fails the check, also if nobody cancels it; or a sweep within a Trio run."""
 
 
 class CancelSweepFailed(AssertionError):
@@ -77,6 +77,8 @@ class SweepReport:
     :param late: the outcomes that came after the cancellation and were dropped, if these are
         allowed. A cancellation that comes when the work is done cannot undo it.
     :param stopped: why the sweep ended before its last checkpoint, if it did.
+    :param idle: it has no checkpoint of its own, those of its tasks included: nothing in it could
+        be cancelled, and being clean means little.
     """
 
     name: str
@@ -85,6 +87,7 @@ class SweepReport:
     problems: tuple[Problem, ...]
     late: tuple[Problem, ...] = ()
     stopped: str | None = None
+    idle: bool = False
 
     def raise_for_problems(self) -> None:
         """Raises :class:`CancelSweepFailed`, an ``AssertionError`` with :meth:`describe` as its
@@ -106,6 +109,8 @@ class SweepReport:
 
     def _headline(self) -> str:
         found = _count(len(list(_grouped(self.problems))), "problem") if self.problems else "clean"
+        if self.idle:
+            found += "; it has no checkpoint of its own: there was nothing to cancel"
         return (
             f"{self.name}: cancelled at {_count(self.checkpoints, 'checkpoint')} "
             f"in {_count(self.runs, 'run')}: {found}"

@@ -13,17 +13,17 @@ import trio.testing
 
 from ...runtime.limits import Limits
 from ...server import Server
-from ..checks import Check, failed
+from ..checks import Check, failed, with_limit
 from ..leaks import Leaks
 from ..requests import Request, RequestSubject
 from ..scheduling import seeded_scheduler
 from .functions import FunctionSubject
-from .options import Settings, check_callable
+from .options import NAME_IT, Settings, check_callable
 from .report import Kind, Problem, SweepError
 from .stepping import GivenUp, Plan, Stepper
 from .subjects import Outcome, Subject
 
-__all__ = ["Run", "Runs"]
+__all__ = ["Run", "Runs", "divided"]
 
 
 @attrs.define(eq=False)
@@ -40,6 +40,11 @@ class Run:
     check_failed: str | None = None
     leaks: list[str] = attrs.Factory(list)
 
+    @property
+    def why_check_failed(self) -> str | None:
+        """The same, with what it may come from."""
+        return with_limit(self.check_failed, self.subject.ran_into_limit())
+
     def problems(self, usual: Outcome | None) -> Iterator[Problem]:
         """What was wrong, cancelled as it was."""
         stepper = self.stepper
@@ -54,8 +59,8 @@ class Run:
             yield self._problem(finding.kind, finding.note)
         for leak in self.leaks:
             yield self._problem("leaked", leak)
-        if self.check_failed is not None:
-            yield self._problem("clean-up skipped", self.check_failed)
+        if self.why_check_failed is not None:
+            yield self._problem("clean-up skipped", self.why_check_failed)
 
     def _problem(self, kind: Kind, note: str) -> Problem:
         again = self.plan.again if self.stepper.struck_again else None
@@ -96,11 +101,7 @@ class Runs:
                 "less, or raise max_checkpoints"
             )
         if stepper.elsewhere is not None:
-            raise SweepError(
-                f"{subject.name} {stepper.elsewhere}. No sweep can step through that, and no mock "
-                "clock waits for it: split off what blocks, and give the sweep something in its "
-                "place that stays in the loop"
-            )
+            raise SweepError(f"{subject.name} {stepper.elsewhere}")
         return run
 
     def _make(self) -> tuple[Subject, Check | None, float]:
@@ -109,7 +110,7 @@ class Runs:
         settings, made = self._settings, self._target
         if not isinstance(made, Server) and callable(made):
             made = made()
-        made, check = _divided(made, settings.check)
+        made, check = divided(made, settings.check)
         if not isinstance(made, Server):
             raise TypeError(
                 f"a sweep of a request takes a Server or what makes one, not {made!r:.80}"
@@ -123,15 +124,23 @@ class Runs:
         name = getattr(start, "__name__", None) or repr(start)
         if not callable(start):
             raise TypeError(f"a sweep takes a Server or an async function, not {start!r:.80}")
+        check_callable("what is swept", start)
         if not inspect.iscoroutinefunction(start):
-            start, check = _divided(start(), check)
+            start, check = divided(start(), check)
+            if isinstance(start, Server):
+                raise TypeError(NAME_IT)
+            if not callable(start) and not inspect.isawaitable(start):
+                raise TypeError(
+                    f"{name} is to be an async function, or a function that makes one: "
+                    f"it is neither, and has returned {start!r:.80}"
+                )
         if inspect.isawaitable(start):
             start = functools.partial(_same, start)
         bound = settings.bound if settings.bound is not None else Limits().longest_cleanup
         return FunctionSubject(name, start, settings.longest), check, bound
 
 
-def _divided(made: Any, check: Check | None) -> tuple[Any, Check | None]:
+def divided(made: Any, check: Check | None) -> tuple[Any, Check | None]:
     """What was made, and its check: one that is made with it goes before the option."""
     if not isinstance(made, tuple):
         return made, check
@@ -156,6 +165,5 @@ async def _play(run: Run, check: Check | None) -> None:
     except (Exception, GivenUp, BaseExceptionGroup):
         if not stepper.given_up:
             raise
-    run.leaks = [f"a task still runs: {task.name}" for task in stepper.tasks | stepper.outsiders]
-    run.leaks += leaks.found
+    run.leaks = [*stepper.left(), *leaks.found]
     run.check_failed = await failed(check)

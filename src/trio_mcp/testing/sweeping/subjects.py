@@ -37,6 +37,12 @@ class Subject(Struck, Protocol):
     def outcome(self) -> Outcome | None:
         """What it has ended with; ``None`` for neither a result nor an error."""
 
+    def failure(self) -> str | None:
+        """The exception that was none of its outcomes, and its line; ``None`` if there is none."""
+
+    def ran_into_limit(self) -> bool:
+        """Whether a clean-up block has."""
+
     def findings(self, stepper: Stepper, usual: Outcome | None) -> Iterator[Finding]:
         """What is wrong after it was cancelled. ``usual`` is its outcome if nobody cancels it."""
 

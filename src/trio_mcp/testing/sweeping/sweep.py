@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeAlias, overload
 
+import trio
+
 from ...server import Server
 from ..checks import Check
-from ..requests import Request, RequestSubject
+from ..requests import Request, RequestSubject, requested
 from .functions import FunctionSubject
-from .options import Settings
+from .options import NAME_IT, Settings
 from .report import Kind, Problem, SweepError, SweepReport
 from .runs import Run, Runs
 from .stepping import Plan
@@ -110,48 +112,26 @@ def cancel_sweep(
         its checkpoints so far are swept.
     :param seed: another one has tasks that are ready take their turns in another order.
 
-    Returns what was found; ``raise_for_problems()`` raises it. What a handler raises in a run that
-    nobody cancels is raised here, unless a server makes an answer of it; one of ``isError`` is as
-    good as any. Raises :class:`SweepError` for what cannot be swept: a handler that waits for
-    threads or processes (a mock clock knows nothing of them), one with more than
-    ``max_checkpoints``, one whose check fails if nobody cancels it, a request that is refused; and
+    Returns what was found; ``raise_for_problems()`` raises it. What a function raises in a run that
+    nobody cancels is raised here. A ``ToolError`` of a server's handler, and any other error that
+    the client is told, is an outcome as good as any. Raises :class:`SweepError` for what cannot be
+    swept: a handler that waits for threads, processes or sockets (a mock clock knows nothing of
+    them), one with more than ``max_checkpoints``, one that fails with an exception of another kind
+    or whose check fails if nobody cancels it, a request that is refused; or within a Trio run; and
     ``TypeError`` for options that make no sense.
     """
+    if trio.lowlevel.in_trio_run():
+        raise SweepError(
+            "cancel_sweep makes Trio runs of its own, and this is within one: call it from a plain "
+            "def test, not from an async one"
+        )
     settings = Settings(
         check, reset, bound, twice, allow_late, ignore, max_checkpoints, longest, seed
     )
-    request = _request(tool, arguments, resource, prompt)
+    request = requested("a sweep", tool, arguments, resource, prompt)
     if request is None and isinstance(target, Server):
-        raise TypeError("name what to ask the server for: a tool, resource=… or prompt=…")
+        raise TypeError(NAME_IT)
     return _Sweep(target, request, settings).run()
-
-
-def _request(
-    tool: str | None,
-    arguments: Mapping[str, Any] | None,
-    resource: str | None,
-    prompt: str | None,
-) -> Request | None:
-    named = [one for one in (tool, resource, prompt) if one is not None]
-    for one in named:
-        if not isinstance(one, str):
-            raise TypeError(f"what to ask for is named by a text, not {one!r:.80}")
-    if len(named) > 1:
-        raise TypeError("a sweep is of one tool, of one resource or of one prompt")
-    if resource is not None:
-        if arguments is not None:
-            raise TypeError("a resource has no arguments: its URI says it all")
-        return Request(resource, "resources/read", {"uri": resource})
-    if arguments is not None and not isinstance(arguments, Mapping):
-        raise TypeError(f"arguments are a mapping, by their names, not {arguments!r:.80}")
-    method = "tools/call" if tool is not None else "prompts/get"
-    if not named:
-        if arguments is not None:
-            raise TypeError("arguments are for a tool or a prompt")
-        return None
-    request = Request(named[0], method, {"name": named[0], "arguments": dict(arguments or {})})
-    request.check()
-    return request
 
 
 class _Sweep:
@@ -164,6 +144,7 @@ class _Sweep:
         self._problems: list[Problem] = []
         self._late: list[Problem] = []
         self._check_holds_before = False
+        self._is_idle = True
 
     def run(self) -> SweepReport:
         dry = self._runs.run(Plan())
@@ -181,12 +162,15 @@ class _Sweep:
                 at -= 1
                 stopped = _way(expected, at) if at != expected else None
                 break
+            self._is_idle = self._is_idle and run.stepper.place is None
             stopped = self._is_dirty(run)
             if stopped is None:
                 self._collect(run)
                 stopped = self._sweep_cleanup(run, at)
         found, late = tuple(self._problems), tuple(self._late)
-        return SweepReport(dry.subject.name, at, self._runs.count, found, late, stopped)
+        # A function that is not written here, trio.sleep for one, has checkpoints without a place.
+        idle = self._is_idle and stopped is None and (dry.subject.answers or not at)
+        return SweepReport(dry.subject.name, at, self._runs.count, found, late, stopped, idle)
 
     def _sweep_cleanup(self, first: Run, at: int) -> str | None:
         if not self._settings.twice or first.stepper.given_up:
@@ -241,8 +225,10 @@ class _Sweep:
         idle = self._usual == "error" and not dry.stepper.has_run
         if isinstance(subject, RequestSubject) and idle:
             raise SweepError(subject.refusal())
-        if dry.check_failed is not None:
-            raise SweepError(f"{subject.name} fails though nobody cancels it: {dry.check_failed}")
+        why = subject.failure() if self._usual == "error" else None
+        if why is not None or dry.check_failed is not None:
+            why = why or dry.why_check_failed
+            raise SweepError(f"{subject.name} fails though nobody cancels it: {why}")
 
 
 def _way(expected: int, found: int) -> str:
