@@ -15,7 +15,7 @@ import trio
 
 from .places import Place, entry_of, place_of, works_elsewhere
 
-__all__ = ["GivenUp", "Watch", "Watched"]
+__all__ = ["GivenUp", "Watch", "Watched", "tasks_below"]
 
 _PATIENCE = 100
 """Steps of a task that has been told to give up, before it is taken off the loop."""
@@ -208,7 +208,7 @@ class Watch(trio.abc.Instrument):
     def give_up(self) -> None:
         """End by force all that runs in :attr:`nursery`. What follows in this run means nothing."""
         self.given_up = True
-        for task in list(_tasks_below(self.nursery)):
+        for task in list(tasks_below(self.nursery)):
             for scope in self._scopes(task):
                 scope.shield = False
                 scope.cancel("given up")
@@ -234,11 +234,12 @@ class Watch(trio.abc.Instrument):
             woken._next_send = GivenUp()
 
 
-def _tasks_below(nursery: trio.Nursery) -> Iterator[trio.lowlevel.Task]:
+def tasks_below(nursery: trio.Nursery) -> Iterator[trio.lowlevel.Task]:
+    """All that run in it, and in the nurseries of these."""
     for task in nursery.child_tasks:
         yield task
         for below in task.child_nurseries:
-            yield from _tasks_below(below)
+            yield from tasks_below(below)
 
 
 def _ends_at(task: trio.lowlevel.Task) -> float:

@@ -14,15 +14,16 @@ from ..checks import Check, failed
 from ..leaks import Leaks
 from ..requests import Request
 from ..scheduling import Turns, taking_turns
-from ..watching import GivenUp
+from ..watching import GivenUp, tasks_below
 from .actions import AT_ONCE, Action, Gap, Order, Step
+from .breach import Breach, RaceKind
 from .diagram import diagram_of
 from .http import HttpWire
 from .orders import pairs, smallest_failing
 from .playing import Play
 from .raced import Script
 from .report import RaceError, RaceProblem, RaceReport
-from .rules import Breach, RaceKind, breaches
+from .rules import breaches
 from .traces import Trace, is_answer
 from .wire import ChannelWire
 
@@ -247,6 +248,7 @@ async def _play(played: _Played, check: Check | None, clock: trio.testing.MockCl
     watch = play.watch
     leaks = Leaks(watch.runs_now)
     played.dirty = await failed(check)
+    before = _all_tasks()
     try:
         with leaks.watching():
             await play.run(clock)
@@ -254,8 +256,16 @@ async def _play(played: _Played, check: Check | None, clock: trio.testing.MockCl
         if not watch.given_up:
             raise
     played.leaks = [f"a task still runs: {task.name}" for task in watch.tasks | watch.outsiders]
+    others = _all_tasks() - before - watch.tasks - watch.outsiders
+    played.leaks += sorted(f"a task outside of the server still runs: {one.name}" for one in others)
     played.leaks += leaks.found
     played.check_failed = await failed(check)
+
+
+def _all_tasks() -> set[trio.lowlevel.Task]:
+    root = trio.lowlevel.current_root_task()
+    below = root.child_nurseries if root is not None else []
+    return {task for nursery in below for task in tasks_below(nursery)}
 
 
 def _answer(trace: Trace) -> Any:

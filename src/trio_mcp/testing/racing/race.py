@@ -11,11 +11,11 @@ from ..checks import Check
 from ..requests import Request
 from ..sweeping.sweep import MakeServer
 from .actions import ALL, Action, Order
+from .breach import RaceKind
 from .exploring import Explorer, Settings
 from .orders import short_orders
 from .raced import Script
 from .report import RaceError, RaceReport
-from .rules import RaceKind
 
 __all__ = ["race"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from .actions import Order
-from .rules import RaceKind
+from .breach import RaceKind
 
 __all__ = ["RaceError", "RaceFailed", "RaceProblem", "RaceReport"]
 
