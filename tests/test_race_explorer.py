@@ -10,7 +10,7 @@ import importlib.util
 import random
 import re
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +231,38 @@ def test_a_mistake_is_found_in_the_smallest_order(handler: Handler, kind: str) -
     with pytest.raises(RaceFailed) as failed:
         report.raise_for_problems()
     assert failed.value.report is report
+
+
+async def marked(ctx: Context) -> str:
+    try:
+        await trio.sleep(1)  # here
+    except BaseException:
+        return "done"
+    return "done"
+
+
+async def begins_a_task(ctx: Context) -> str:
+    await trio.sleep(1)
+    trio.lowlevel.spawn_system_task(trio.sleep_forever)  # here
+    return "done"
+
+
+async def leaves_a_generator(ctx: Context) -> str:
+    async def numbers() -> AsyncIterator[int]:
+        yield 1
+        yield 2
+
+    async for _ in numbers():  # here
+        await trio.sleep(1)
+        break
+    return "done"
+
+
+@pytest.mark.parametrize("wire", ["channel", "http"])
+@pytest.mark.parametrize("handler", [marked, begins_a_task, leaves_a_generator])
+def test_the_line_is_named(handler: Handler, wire: str) -> None:
+    told = race_of(handler, wire=wire, exhaust=1).describe()
+    assert "  # here" in told, told
 
 
 def test_a_clean_up_that_runs_into_its_limit() -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .places import place_of_code
+from .places import Place, place_now, place_of_code
 
 __all__ = ["Leaks"]
 
@@ -27,6 +27,7 @@ class Leaks:
     def __init__(self, own: Callable[[], bool]) -> None:
         self.found: list[str] = []
         self._own = own
+        self._begun: dict[str, Place | None] = {}  # by the generators' names
         self._generators: list[weakref.ref[AsyncGenerator[Any, Any]]] = []
 
     @contextmanager
@@ -38,6 +39,8 @@ class Leaks:
         def first(generator: AsyncGenerator[Any, Any]) -> None:
             if self._own():
                 self._generators.append(weakref.ref(generator))
+                named: Any = generator
+                self._begun[named.__qualname__] = place_now()
             if hooks.firstiter is not None:
                 hooks.firstiter(generator)
 
@@ -66,9 +69,16 @@ class Leaks:
             yield
         for one in told:
             if issubclass(one.category, ResourceWarning):
-                self.found.append(str(one.message))
+                self.found.append(str(one.message) + self._place_of(str(one.message)))
             else:
                 warnings.showwarning(one.message, one.category, one.filename, one.lineno)
+
+    def _place_of(self, message: str) -> str:
+        """Where the generator was begun that a warning of Trio is about."""
+        for name, place in self._begun.items():
+            if f".{name}' was garbage" in message and place is not None:
+                return f" It was begun at {place}: {place.source}"
+        return ""
 
 
 def _descriptors() -> dict[int, str]:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 import outcome
 import trio
 
-from .places import Place, entry_of, place_of, works_elsewhere
+from .places import Place, entry_of, place_now, place_of, works_elsewhere
 
 __all__ = ["GivenUp", "Watch", "Watched", "tasks_below"]
 
@@ -58,6 +58,7 @@ class Watch(trio.abc.Instrument):
         self._watched = subject
         self._told: dict[trio.lowlevel.Task, int] = {}
         self._others: set[trio.Nursery] = set()
+        self._origins: dict[trio.lowlevel.Task, Place | None] = {}
 
     # What Trio tells ------------------------------------------------------------------------------
 
@@ -71,6 +72,7 @@ class Watch(trio.abc.Instrument):
                 self.tasks.add(task)
         elif self.runs_now():
             self.outsiders.add(task)
+            self._origins[task] = place_now()
 
     def adopt(self, task: trio.lowlevel.Task, nursery: trio.Nursery | None) -> None:
         """For a handler without a task of its own: ``task`` is its, from ``nursery`` on, until it
@@ -114,6 +116,15 @@ class Watch(trio.abc.Instrument):
 
     def stepped(self, task: trio.lowlevel.Task) -> None:
         """One of the tasks has given control to Trio, or has ended."""
+
+    def still_running(self) -> list[str]:
+        """The handler's tasks, and those that it has begun elsewhere, in words."""
+        left = sorted(self.tasks | self.outsiders, key=lambda task: task._counter)
+        return [f"a task still runs: {task.name}{self._begun_at(task)}" for task in left]
+
+    def _begun_at(self, task: trio.lowlevel.Task) -> str:
+        place = self._origins.get(task)
+        return "" if place is None else f", begun at {place}: {place.source}"
 
     def runs_now(self) -> bool:
         """Whether the step at this moment is one of the handler's."""

@@ -12,6 +12,7 @@ import trio.testing
 from ...server import Server
 from ..checks import Check, failed
 from ..leaks import Leaks
+from ..places import Place
 from ..requests import Request
 from ..scheduling import Turns, taking_turns
 from ..watching import GivenUp, tasks_below
@@ -63,6 +64,7 @@ class _Found:
     trace: Trace = attrs.Factory(Trace)
     was_quiet: bool = False
     waits_for_ever: bool = False
+    place: Place | None = None
 
 
 class Explorer:
@@ -146,7 +148,9 @@ class Explorer:
         for breach in found.breaches:
             if breach.kind not in self._problems:
                 diagram = diagram_of(found.trace, found.breaches)
-                self._problems[breach.kind] = RaceProblem(breach.kind, breach.note, order, diagram)
+                self._problems[breach.kind] = RaceProblem(
+                    breach.kind, breach.note, order, diagram, found.place
+                )
 
     def _look_at(self, order: Order) -> _Found:
         """Play an order, unless that was done before."""
@@ -170,7 +174,11 @@ class Explorer:
         wrong = tuple(one for one in all_of_it if one.kind not in self._settings.ignore)
         # What an order has shown is kept, but for its trace if nothing is wrong.
         found = self._known[play.order] = _Found(
-            wrong, play.trace if wrong else Trace(), play.was_quiet, play.waits_for_ever
+            wrong,
+            play.trace if wrong else Trace(),
+            play.was_quiet,
+            play.waits_for_ever,
+            play.watch.place,
         )
         return found
 
@@ -255,7 +263,7 @@ async def _play(played: _Played, check: Check | None, clock: trio.testing.MockCl
     except (Exception, GivenUp, BaseExceptionGroup):
         if not watch.given_up:
             raise
-    played.leaks = [f"a task still runs: {task.name}" for task in watch.tasks | watch.outsiders]
+    played.leaks = watch.still_running()
     others = _all_tasks() - before - watch.tasks - watch.outsiders
     played.leaks += sorted(f"a task outside of the server still runs: {one.name}" for one in others)
     played.leaks += leaks.found

@@ -362,6 +362,7 @@ class Play:
 
     def _note_strike(self, exchange: Exchange, cause: CancelCause) -> None:
         self.watch.begin()
+        self.watch.place = self.watch.place_in(self.watch.root)
         if exchange._nursery is not None:
             self.watch.look_whom_it_reached()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from ..places import Place
 from .actions import Order
 from .breach import RaceKind
 
@@ -49,13 +50,15 @@ class RaceProblem:
       ``ctx.on_exit`` callbacks ran into their limit.
 
     The first eight are faults of the runtime, the others mostly of handlers. ``diagram`` is the
-    order as a Mermaid ``sequenceDiagram``, with all that is wrong in it.
+    order as a Mermaid ``sequenceDiagram``, with all that is wrong in it. ``place`` is where the
+    cancellation found the handler, if it was one of the handler's lines.
     """
 
     kind: RaceKind
     note: str
     order: Order
     diagram: str = attrs.field(repr=False, default="")
+    place: Place | None = None
 
 
 @attrs.frozen
@@ -93,6 +96,8 @@ class RaceReport:
         shown: dict[Order, int] = {}
         for number, problem in enumerate(self.problems, start=1):
             lines = [f"{number}. {problem.kind}: {problem.note}", f"order: {problem.order}"]
+            if problem.place is not None:
+                lines += ["cancelled at:", *problem.place.describe().splitlines()]
             if problem.order in shown:
                 lines.append(f"diagram: that of {shown[problem.order]}.")
             else:

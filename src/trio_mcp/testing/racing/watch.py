@@ -7,7 +7,7 @@ from typing import Protocol
 
 import trio
 
-from ..places import place_of
+from ..places import Place, place_of
 from ..watching import Watch, Watched
 
 __all__ = ["RaceWatch"]
@@ -37,6 +37,7 @@ class RaceWatch(Watch):
         self.handler_steps = 0
         self.has_run = False  # up to an await in the handler's own source
         self.too_many = False
+        self.place: Place | None = None  # where its cancellation found the handler
         self._play = play
         self._limit = limit
 

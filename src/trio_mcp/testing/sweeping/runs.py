@@ -156,6 +156,6 @@ async def _play(run: Run, check: Check | None) -> None:
     except (Exception, GivenUp, BaseExceptionGroup):
         if not stepper.given_up:
             raise
-    run.leaks = [f"a task still runs: {task.name}" for task in stepper.tasks | stepper.outsiders]
+    run.leaks = stepper.still_running()
     run.leaks += leaks.found
     run.check_failed = await failed(check)
