@@ -94,6 +94,15 @@ async def test_what_the_block_raises_comes_out_as_it_is() -> None:
     assert server.scopes().children == ()
 
 
+async def test_what_the_block_raises_is_not_hidden_by_a_cancellation_that_follows_from_it() -> None:
+    """The client is closed, so who waits for a call fails, and cancels what is around the block."""
+    with pytest.RaisesGroup(KeyError, ConnectionLost):
+        async with trio.open_nursery() as nursery, memory_server(make_server()) as kitchen:
+            nursery.start_soon(kitchen.client.call_tool, "tidy")
+            await trio.testing.wait_all_tasks_blocked()
+            raise KeyError("mine")
+
+
 async def test_a_wire_that_breaks_at_once_is_no_connection() -> None:
     server = make_server()
     with pytest.raises(ConnectionLost):
