@@ -16,11 +16,13 @@ from trio_mcp import CallCancelled, ConnectionLost, IncompatibleServer, Limits, 
 from trio_mcp.testing import (
     Break,
     Corrupt,
+    Delay,
     Drop,
     FaultsMissed,
     HalfClose,
     LeftBehind,
     Line,
+    Stall,
     Transcript,
     memory_server,
 )
@@ -132,6 +134,15 @@ async def test_clean_up_is_waited_for(autojump_clock: trio.testing.MockClock) ->
         with trio.move_on_after(1):
             await kitchen.client.call_tool("tidy")
     assert trio.current_time() - began == 4
+
+
+async def test_an_initialize_that_was_not_needed_is_not_left_behind(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Discovery is answered late, so that was asked, too, and never had its answer."""
+    late = [Delay(4.0), Stall(at=Line(2))]
+    async with memory_server(make_server(), receiving=late, must_happen=False) as kitchen:
+        assert [call.method for call in kitchen.client.calls()] == ["initialize"]
 
 
 async def test_a_call_that_somebody_waits_for_is_left_behind() -> None:
