@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import random
 import re
+import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -916,6 +917,26 @@ def test_a_race_is_the_same_each_time_and_leaves_chance_alone() -> None:
     assert reports[0] == reports[1]
     assert chance.getstate() == before
     assert trio._core._run._r is chance
+
+
+def test_what_was_left_is_told_alike_each_time() -> None:
+    kept: list[socket.socket] = []
+
+    async def leaves_a_socket(ctx: Context) -> str:
+        kept.append(socket.socket())
+        await trio.sleep(1)
+        kept.pop().close()
+        return "done"
+
+    def close() -> None:
+        while kept:
+            kept.pop().close()
+
+    options: dict[str, Any] = {"reset": close, "exhaust": 1, "actions": [CANCEL]}
+    reports = [race_of(leaves_a_socket, **options) for _ in range(2)]
+    close()
+    assert found(reports[0]) == {"leaked": order(CANCEL)}
+    assert reports[0] == reports[1]
 
 
 # The report ---------------------------------------------------------------------------------------
