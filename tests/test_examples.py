@@ -220,8 +220,8 @@ lost, sent: ['tools/call #1 order…', 'cancelled #1 …', 'tools/call #2 order�
 60 s, byte …: Break
 """,
     "race.py": """\
-careful: 203 orders, all of up to 2 actions among them: clean
-hasty: 203 orders, all of up to 2 actions among them: 1 problem
+careful: … orders, all of up to 2 actions among them: clean
+hasty: … orders, all of up to 2 actions among them: 1 problem
 
 1. clean-up: the check is not true: def is_released() -> bool: (…race.py:…)
    order: cancel, as time moves on, 1 tick later

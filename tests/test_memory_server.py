@@ -16,11 +16,13 @@ from trio_mcp import CallCancelled, ConnectionLost, IncompatibleServer, Limits, 
 from trio_mcp.testing import (
     Break,
     Corrupt,
+    Delay,
     Drop,
     FaultsMissed,
     HalfClose,
     LeftBehind,
     Line,
+    Stall,
     Transcript,
     memory_server,
 )
@@ -94,6 +96,15 @@ async def test_what_the_block_raises_comes_out_as_it_is() -> None:
     assert server.scopes().children == ()
 
 
+async def test_what_the_block_raises_is_not_hidden_by_a_cancellation_that_follows_from_it() -> None:
+    """The client is closed, so who waits for a call fails, and cancels what is around the block."""
+    with pytest.RaisesGroup(KeyError, ConnectionLost):
+        async with trio.open_nursery() as nursery, memory_server(make_server()) as kitchen:
+            nursery.start_soon(kitchen.client.call_tool, "tidy")
+            await trio.testing.wait_all_tasks_blocked()
+            raise KeyError("mine")
+
+
 async def test_a_wire_that_breaks_at_once_is_no_connection() -> None:
     server = make_server()
     with pytest.raises(ConnectionLost):
@@ -123,6 +134,15 @@ async def test_clean_up_is_waited_for(autojump_clock: trio.testing.MockClock) ->
         with trio.move_on_after(1):
             await kitchen.client.call_tool("tidy")
     assert trio.current_time() - began == 4
+
+
+async def test_an_initialize_that_was_not_needed_is_not_left_behind(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Discovery is answered late, so that was asked, too, and never had its answer."""
+    late = [Delay(4.0), Stall(at=Line(2))]
+    async with memory_server(make_server(), receiving=late, must_happen=False) as kitchen:
+        assert [call.method for call in kitchen.client.calls()] == ["initialize"]
 
 
 async def test_a_call_that_somebody_waits_for_is_left_behind() -> None:

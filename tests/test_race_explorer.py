@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib.util
 import random
 import re
+import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +75,12 @@ def found(report: RaceReport) -> dict[str, Order]:
 
 @pytest.fixture(scope="module")
 def clean() -> RaceReport:
-    return race(examples=300, ticks=15)
+    return race(examples=100, ticks=12)
 
 
 def test_the_runtime_holds_in_every_order(clean: RaceReport) -> None:
     clean.raise_for_problems()
-    assert clean.orders > 500
+    assert clean.orders > 400
     assert clean.diagram == ""
     assert re.fullmatch(
         r"scripted: \d+ orders, all of up to 2 actions among them: clean", clean.describe()
@@ -231,6 +232,38 @@ def test_a_mistake_is_found_in_the_smallest_order(handler: Handler, kind: str) -
     with pytest.raises(RaceFailed) as failed:
         report.raise_for_problems()
     assert failed.value.report is report
+
+
+async def marked(ctx: Context) -> str:
+    try:
+        await trio.sleep(1)  # here
+    except BaseException:
+        return "done"
+    return "done"
+
+
+async def begins_a_task(ctx: Context) -> str:
+    await trio.sleep(1)
+    trio.lowlevel.spawn_system_task(trio.sleep_forever)  # here
+    return "done"
+
+
+async def leaves_a_generator(ctx: Context) -> str:
+    async def numbers() -> AsyncIterator[int]:
+        yield 1  # here
+        yield 2
+
+    async for _ in numbers():
+        await trio.sleep(1)
+        break
+    return "done"
+
+
+@pytest.mark.parametrize("wire", ["channel", "http"])
+@pytest.mark.parametrize("handler", [marked, begins_a_task, leaves_a_generator])
+def test_the_line_is_named(handler: Handler, wire: str) -> None:
+    told = race_of(handler, wire=wire, exhaust=1).describe()
+    assert "  # here" in told, told
 
 
 def test_a_clean_up_that_runs_into_its_limit() -> None:
@@ -482,6 +515,127 @@ def delivery_is_not_noted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Exchange, "written", written)
 
 
+def last_report_is_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ProgressReporter, "flush", lambda self: None)
+
+
+def drain_gives_no_time(patch: pytest.MonkeyPatch) -> None:
+    really = ServerConnection.drain
+    patch.setattr(
+        ServerConnection, "drain", lambda self, deadline: really(self, trio.current_time())
+    )
+
+
+def drain_takes_more(patch: pytest.MonkeyPatch) -> None:
+    really = ServerConnection._refusal
+
+    def refusal(self: ServerConnection, request: Any) -> Any:
+        draining, self._draining = self._draining, False
+        try:
+            return really(self, request)
+        finally:
+            self._draining = draining
+
+    patch.setattr(ServerConnection, "_refusal", refusal)
+
+
+def on_cancelled(do: Callable[[ServerConnection], object]) -> Mutation:
+    """Each cancellation that comes does this, too."""
+
+    def mutate(patch: pytest.MonkeyPatch) -> None:
+        def changed(self: ServerConnection, notification: Any) -> None:
+            really(self, notification)
+            do(self)
+
+        really = ServerConnection._on_cancelled
+        patch.setattr(ServerConnection, "_on_cancelled", changed)
+
+    return mutate
+
+
+def cancel_stops_others(patch: pytest.MonkeyPatch) -> None:
+    on_cancelled(lambda self: self._cancel_all(CancelSource.NOTIFICATION))(patch)
+
+
+def strange_cancel_is_answered(patch: pytest.MonkeyPatch) -> None:
+    said = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"who?"}}'
+    on_cancelled(lambda self: self._channel.put(Bare(said)))(patch)
+
+
+def strange_cancel_stops_another(patch: pytest.MonkeyPatch) -> None:
+    def changed(self: ServerConnection, notification: Any) -> None:
+        really(self, notification)
+        request_id = notification.params.get("requestId")
+        for exchange in list(self._exchanges.values()):
+            if str(request_id).lower() == exchange.request.id:
+                exchange.cancel(CancelSource.NOTIFICATION, notification.params.get("reason"))
+
+    really = ServerConnection._on_cancelled
+    patch.setattr(ServerConnection, "_on_cancelled", changed)
+
+
+def end_is_taken_for_a_stall(patch: pytest.MonkeyPatch) -> None:
+    def cancel_all(self: ServerConnection, source: CancelSource | None) -> None:
+        really(self, CancelSource.STALLED if source is CancelSource.DISCONNECT else source)
+
+    really = ServerConnection._cancel_all
+    patch.setattr(ServerConnection, "_cancel_all", cancel_all)
+
+
+def bytes_are_counted_for_ever(patch: pytest.MonkeyPatch) -> None:
+    def forget(self: ServerConnection, exchange: Exchange) -> None:
+        really(self, exchange)
+        self._request_bytes += 1
+
+    really = ServerConnection.forget
+    patch.setattr(ServerConnection, "forget", forget)
+
+
+def slots_are_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Exchange, "_leave", lambda self: None)
+
+
+def a_task_stays(patch: pytest.MonkeyPatch) -> None:
+    def on_request(self: ServerConnection, request: Any, now: float) -> None:
+        really(self, request, now)
+        self._nursery.start_soon(trio.sleep_forever)
+
+    really = ServerConnection._on_request
+    patch.setattr(ServerConnection, "_on_request", on_request)
+
+
+def a_system_task_stays(patch: pytest.MonkeyPatch) -> None:
+    on_cancelled(lambda self: trio.lowlevel.spawn_system_task(trio.sleep_forever))(patch)
+
+
+def wire_stays_open(patch: pytest.MonkeyPatch) -> None:
+    async def close(wire: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    patch.setattr("trio_mcp.transports.serving.close_wire", close)
+
+
+def time_is_of_another_clock(patch: pytest.MonkeyPatch) -> None:
+    def take(self: Exchange) -> bytes | None:
+        frame = really(self)
+        if frame is not None and self.ended_at is not None:
+            self.ended_at += 1
+        return frame
+
+    really = Exchange.take
+    patch.setattr(Exchange, "take", take)
+
+
+def cancels_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    def cancel(self: Exchange, *args: Any) -> bool:
+        taken = really(self, *args)
+        self.extra_cancels = 0
+        return taken
+
+    really = Exchange.cancel
+    patch.setattr(Exchange, "cancel", cancel)
+
+
 Mutation = Callable[[pytest.MonkeyPatch], None]
 IN_TICKS = {"exhaust": 1}
 QUIET = {"ticks": 0}
@@ -497,9 +651,19 @@ MUTATIONS: list[tuple[Mutation, dict[str, int], list[Action], dict[str, Order]]]
         [CANCEL, PROGRESS],
         {"spoke": order(PROGRESS, (CANCEL, Gap(quiet=False, ticks=1)))},
     ),
-    (progress_after_the_end, QUIET, [COMPLETE, PROGRESS], {"spoke": order(PROGRESS, COMPLETE)}),
-    (progress_goes_back, QUIET, [COMPLETE, PROGRESS], {"progress": order(PROGRESS, PROGRESS)}),
-    (answers_twice, QUIET, [CANCEL, COMPLETE], {"answers": order(COMPLETE)}),
+    (
+        progress_after_the_end,
+        QUIET,
+        [COMPLETE, PROGRESS],
+        {kind: order(PROGRESS, COMPLETE) for kind in ("spoke", "disagrees")},
+    ),
+    (progress_goes_back, QUIET, [COMPLETE, PROGRESS], {"progress": order(PROGRESS, COMPLETE)}),
+    (
+        answers_twice,
+        QUIET,
+        [CANCEL, COMPLETE],
+        {"connection": order(), "answers": order(COMPLETE)},
+    ),
     (answers_a_cancellation, QUIET, [CANCEL, COMPLETE], {"spoke": order(), "disagrees": order()}),
     (
         forgets_the_answer,
@@ -539,15 +703,29 @@ MUTATIONS: list[tuple[Mutation, dict[str, int], list[Action], dict[str, Order]]]
         },
     ),
     (cancel_does_not_reach_the_tasks, QUIET, [CANCEL, COMPLETE], {"unbounded": order()}),
-    (cancel_ends_the_connection, QUIET, [CANCEL, COMPLETE], {"connection": order(CANCEL)}),
+    (cancel_ends_the_connection, QUIET, [CANCEL, COMPLETE], {"connection": order()}),
     (
         cancel_crashes_the_reader,
         QUIET,
         [CANCEL, COMPLETE],
-        {kind: order(CANCEL) for kind in ("crashed", "disagrees", "connection")},
+        {kind: order() for kind in ("crashed", "disagrees", "connection")},
     ),
     (reason_is_lost, QUIET, [CANCEL, COMPLETE], {"disagrees": order(CANCEL)}),
     (delivery_is_not_noted, QUIET, [CANCEL, COMPLETE], {"disagrees": order(COMPLETE)}),
+    (last_report_is_lost, QUIET, [COMPLETE, PROGRESS], {"progress": order(PROGRESS, COMPLETE)}),
+    (drain_gives_no_time, QUIET, [SHUTDOWN], {"disagrees": order(SHUTDOWN)}),
+    (drain_takes_more, QUIET, [SHUTDOWN], {"connection": order(SHUTDOWN)}),
+    (cancel_stops_others, QUIET, [CANCEL], {"connection": order()}),
+    (strange_cancel_is_answered, QUIET, [CANCEL], {"spoke": order()}),
+    (strange_cancel_stops_another, QUIET, [CANCEL], {"connection": order()}),
+    (end_is_taken_for_a_stall, QUIET, [DISCONNECT], {"disagrees": order()}),
+    (bytes_are_counted_for_ever, QUIET, [COMPLETE], {"leaked": order(COMPLETE)}),
+    (slots_are_kept, QUIET, [COMPLETE], {"leaked": order()}),
+    (a_task_stays, QUIET, [COMPLETE], {"leaked": order(COMPLETE)}),
+    (a_system_task_stays, QUIET, [CANCEL], {"leaked": order()}),
+    (wire_stays_open, QUIET, [COMPLETE], {"leaked": order()}),
+    (time_is_of_another_clock, QUIET, [COMPLETE], {"disagrees": order(COMPLETE)}),
+    (cancels_are_not_counted, QUIET, [CANCEL, DUPLICATE], {"disagrees": order(DUPLICATE)}),
 ]
 
 
@@ -574,7 +752,7 @@ def test_a_runtime_that_breaks_an_invariant_is_caught(
 
 
 def test_the_runtime_holds_over_http() -> None:
-    report = race(wire="http", examples=60, ticks=4)
+    report = race(wire="http", examples=40, ticks=3)
     report.raise_for_problems()
     assert report.orders > 150
 
@@ -622,11 +800,46 @@ def http_answers_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HttpConnection, "_send", send)
 
 
+def http_stream_has_no_end(patch: pytest.MonkeyPatch) -> None:
+    async def end(self: HttpConnection) -> None:
+        pass
+
+    patch.setattr(HttpConnection, "end", end)
+
+
+def http_speaks_to_nobody(patch: pytest.MonkeyPatch) -> None:
+    async def linger(self: HttpConnection) -> None:
+        await trio.sleep(0.1)
+        await self._stream.send_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+
+    patch.setattr(HttpConnection, "_linger", linger)
+
+
+def test_an_http_answer_without_an_end_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    http_stream_has_no_end(monkeypatch)
+    report = race([PROGRESS, COMPLETE], wire="http", examples=0, ticks=0)
+    assert found(report) == {"answers": order(PROGRESS, COMPLETE)}
+
+
+def test_bytes_after_the_client_has_left_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    http_speaks_to_nobody(monkeypatch)
+    report = race([DISCONNECT], wire="http", examples=0, ticks=0)
+    assert "spoke" in found(report)
+
+
+def test_an_answer_over_http_may_be_long() -> None:
+    async def is_long(ctx: Context) -> str:
+        await trio.sleep(1)
+        return "x" * 300_000
+
+    race_of(is_long, wire="http", exhaust=1, ticks=12).raise_for_problems()
+
+
 @pytest.mark.parametrize(
     ("mutate", "expected"),
     [
         (http_end_cancels_nothing, {"unbounded": order(), "disagrees": order(CANCEL, COMPLETE)}),
-        (http_answers_twice, {"answers": order(COMPLETE)}),
+        (http_answers_twice, {"connection": order(), "answers": order(COMPLETE)}),
     ],
 )
 def test_an_http_server_that_breaks_an_invariant_is_caught(
@@ -704,6 +917,26 @@ def test_a_race_is_the_same_each_time_and_leaves_chance_alone() -> None:
     assert reports[0] == reports[1]
     assert chance.getstate() == before
     assert trio._core._run._r is chance
+
+
+def test_what_was_left_is_told_alike_each_time() -> None:
+    kept: list[socket.socket] = []
+
+    async def leaves_a_socket(ctx: Context) -> str:
+        kept.append(socket.socket())
+        await trio.sleep(1)
+        kept.pop().close()
+        return "done"
+
+    def close() -> None:
+        while kept:
+            kept.pop().close()
+
+    options: dict[str, Any] = {"reset": close, "exhaust": 1, "actions": [CANCEL]}
+    reports = [race_of(leaves_a_socket, **options) for _ in range(2)]
+    close()
+    assert found(reports[0]) == {"leaked": order(CANCEL)}
+    assert reports[0] == reports[1]
 
 
 # The report ---------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ Nothing of it is imported by ``trio_mcp`` itself. What needs Hypothesis is in
 from .memory import InMemory, LeftBehind, memory_server
 from .places import Place
 from .racing.actions import Action, Gap, Order, Step
+from .racing.breach import RaceKind
 from .racing.race import race
 from .racing.report import RaceError, RaceFailed, RaceProblem, RaceReport
-from .racing.rules import RaceKind
 from .sweeping.report import CancelSweepFailed, Kind, Problem, SweepError, SweepReport
 from .sweeping.sweep import cancel_sweep
 from .transcripts.recorded_stream import RecordedStream

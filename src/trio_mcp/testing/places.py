@@ -6,6 +6,7 @@ import functools
 import inspect
 import linecache
 import os
+import sys
 import sysconfig
 from pathlib import Path
 from traceback import walk_tb
@@ -18,7 +19,15 @@ import trio
 
 from ..handlers.functions import HandlerFunction
 
-__all__ = ["Place", "entry_of", "place_of", "place_of_code", "place_of_error", "works_elsewhere"]
+__all__ = [
+    "Place",
+    "entry_of",
+    "place_now",
+    "place_of",
+    "place_of_code",
+    "place_of_error",
+    "works_elsewhere",
+]
 
 
 @attrs.frozen
@@ -77,6 +86,14 @@ def _nearest(task: trio.lowlevel.Task) -> Place | None:
                 return place
             at = at.parent_nursery.parent_task if at.parent_nursery is not None else None
     return None
+
+
+def place_now() -> Place | None:
+    """The line that is run at this moment: the innermost one that would be a :func:`place_of`."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_own(frame.f_code.co_filename, False):
+        frame = frame.f_back
+    return None if frame is None else _place(frame.f_code, frame.f_lineno)
 
 
 def entry_of(task: trio.lowlevel.Task) -> Place | None:

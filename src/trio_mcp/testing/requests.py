@@ -12,7 +12,12 @@ import trio
 from ..runtime.journal import Record
 from ..runtime.jsonrpc import Notification
 from ..runtime.lifecycle import CancelSource, State
-from ..runtime.models.base import META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_PROTOCOL_VERSION
+from ..runtime.models.base import (
+    META_CLIENT_CAPABILITIES,
+    META_CLIENT_INFO,
+    META_LOG_LEVEL,
+    META_PROTOCOL_VERSION,
+)
 from ..server import Server
 from ..transports.framing import Frame
 from ..transports.serving import ServerConnection
@@ -49,6 +54,7 @@ class Request:
             META_PROTOCOL_VERSION: version,
             META_CLIENT_INFO: {"name": client, "version": "1"},
             META_CLIENT_CAPABILITIES: {"elicitation": {"form": {}, "url": {}}},
+            META_LOG_LEVEL: "debug",
             "progressToken": request_id,
         }
         params = {**self.params, "_meta": meta}
@@ -260,4 +266,6 @@ class RequestSubject:
 
 def _is_about_it(message: Any) -> bool:
     params = message.get("params") or {}
+    if message.get("method") == "notifications/message":
+        return True  # there is no other request that could log
     return message.get("id") == _ID or params.get("progressToken") == _ID

@@ -13,9 +13,9 @@ from typing import Any, NoReturn, Protocol
 import outcome
 import trio
 
-from .places import Place, entry_of, place_of, works_elsewhere
+from .places import Place, entry_of, place_now, place_of, works_elsewhere
 
-__all__ = ["GivenUp", "Watch", "Watched"]
+__all__ = ["GivenUp", "Watch", "Watched", "tasks_below"]
 
 _PATIENCE = 100
 """Steps of a task that has been told to give up, before it is taken off the loop."""
@@ -58,6 +58,7 @@ class Watch(trio.abc.Instrument):
         self._watched = subject
         self._told: dict[trio.lowlevel.Task, int] = {}
         self._others: set[trio.Nursery] = set()
+        self._origins: dict[trio.lowlevel.Task, Place | None] = {}
 
     # What Trio tells ------------------------------------------------------------------------------
 
@@ -71,6 +72,7 @@ class Watch(trio.abc.Instrument):
                 self.tasks.add(task)
         elif self.runs_now():
             self.outsiders.add(task)
+            self._origins[task] = place_now()
 
     def adopt(self, task: trio.lowlevel.Task, nursery: trio.Nursery | None) -> None:
         """For a handler without a task of its own: ``task`` is its, from ``nursery`` on, until it
@@ -168,11 +170,17 @@ class Watch(trio.abc.Instrument):
         return entry_of(task)
 
     def left(self) -> Iterator[str]:
-        """The tasks that still run when all is over, in words, and where they are."""
+        """The tasks that still run when all is over, in words: where they are, or were begun."""
         for task in sorted(self.tasks | self.outsiders, key=lambda one: one._counter):
-            place = place_of(task) or entry_of(task)
-            where = f", at {place}: {place.source}" if place is not None else ""
-            yield f"a task still runs: {task.name}{where}"
+            yield f"a task still runs: {task.name}{self._whereabouts(task)}"
+
+    def _whereabouts(self, task: trio.lowlevel.Task) -> str:
+        place, verb = place_of(task), "at"
+        if place is None:
+            place, verb = self._origins.get(task), "begun at"
+        if place is None:
+            place, verb = entry_of(task), "at"
+        return "" if place is None else f", {verb} {place}: {place.source}"
 
     def note_endless(self) -> None:
         """The bound has passed, and it has not ended."""
@@ -215,7 +223,7 @@ class Watch(trio.abc.Instrument):
     def give_up(self) -> None:
         """End by force all that runs in :attr:`nursery`. What follows in this run means nothing."""
         self.given_up = True
-        for task in list(_tasks_below(self.nursery)):
+        for task in list(tasks_below(self.nursery)):
             for scope in self._scopes(task):
                 scope.shield = False
                 scope.cancel("given up")
@@ -241,11 +249,12 @@ class Watch(trio.abc.Instrument):
             woken._next_send = GivenUp()
 
 
-def _tasks_below(nursery: trio.Nursery) -> Iterator[trio.lowlevel.Task]:
+def tasks_below(nursery: trio.Nursery) -> Iterator[trio.lowlevel.Task]:
+    """All that run in it, and in the nurseries of these."""
     for task in nursery.child_tasks:
         yield task
         for below in task.child_nurseries:
-            yield from _tasks_below(below)
+            yield from tasks_below(below)
 
 
 def _ends_at(task: trio.lowlevel.Task) -> float:

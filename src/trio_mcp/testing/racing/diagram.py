@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from .rules import Breach
+from .breach import Breach
 from .traces import PROBE, Event, Trace, is_answer
 
 __all__ = ["diagram_of"]

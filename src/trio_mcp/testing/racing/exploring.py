@@ -15,16 +15,17 @@ from ..leaks import Leaks
 from ..requests import Request
 from ..scheduling import Turns, taking_turns
 from ..sweeping.runs import divided
-from ..watching import GivenUp
+from ..watching import GivenUp, tasks_below
 from .actions import AT_ONCE, Action, Gap, Order, Step
+from .breach import Breach, RaceKind
 from .diagram import diagram_of
 from .http import HttpWire
 from .orders import pairs, smallest_failing
 from .playing import Play
 from .raced import Script
 from .report import RaceError, RaceProblem, RaceReport
-from .rules import Breach, RaceKind, breaches
-from .traces import Trace
+from .rules import breaches
+from .traces import Trace, is_answer
 from .wire import ChannelWire
 
 __all__ = ["Explorer", "Settings"]
@@ -177,7 +178,10 @@ class Explorer:
         wrong = tuple(one for one in all_of_it if one.kind not in self._settings.ignore)
         # What an order has shown is kept, but for its trace if nothing is wrong.
         found = self._known[play.order] = _Found(
-            wrong, play.trace if wrong else Trace(), play.was_quiet, play.waits_for_ever
+            wrong,
+            play.trace if wrong else Trace(),
+            play.was_quiet,
+            play.waits_for_ever,
         )
         return found
 
@@ -251,12 +255,30 @@ async def _play(played: _Played, check: Check | None, clock: trio.testing.MockCl
     watch = play.watch
     leaks = Leaks(watch.runs_now)
     played.dirty = await failed(check)
+    before = _all_tasks()
     try:
         with leaks.watching():
             await play.run(clock)
     except (Exception, GivenUp, BaseExceptionGroup):
         if not watch.given_up:
             raise
-    played.leaks = [*watch.left(), *leaks.found]
+    played.leaks = [*watch.left()]
+    others = _all_tasks() - before - watch.tasks - watch.outsiders
+    played.leaks += sorted(f"a task outside of the server still runs: {one.name}" for one in others)
+    played.leaks += leaks.found
     ran_into_limit = any(record.cleanup == "timed out" for record in play.records)
     played.check_failed = with_limit(await failed(check), ran_into_limit)
+
+
+def _all_tasks() -> set[trio.lowlevel.Task]:
+    root = trio.lowlevel.current_root_task()
+    below = root.child_nurseries if root is not None else []
+    return {task for nursery in below for task in tasks_below(nursery)}
+
+
+def _answer(trace: Trace) -> Any:
+    """What the client has got."""
+    for event in trace:
+        if event.what == "written" and is_answer(event.message):
+            return event.message
+    return None

@@ -10,24 +10,33 @@ from typing import Any, Final
 import trio
 import trio.testing
 
+from ...runtime.context import Context
+from ...runtime.dispatch import Method
 from ...runtime.exchange import Exchange
 from ...runtime.groups import leaf_of
 from ...runtime.journal import Record
 from ...runtime.lifecycle import CancelCause, LateOutcome, State
+from ...runtime.models.base import RequestParams
+from ...runtime.models.results import Result
 from ...runtime.rounds import InputRequired
 from ...server import Server
+from ...transports.serving import ServerConnection
 from ..logs import Failures
 from ..places import Place, place_of
 from ..refusals import refusal
 from ..requests import Request
-from .actions import Action, Gap, Order
+from ..watching import tasks_below
+from .actions import Action, Gap, Order, Step
 from .http import HttpWire
 from .raced import Script
-from .traces import EXCHANGE, PROBE, Event, Trace, What, is_answer
+from .traces import BESIDE, EXCHANGE, LATE, PROBE, Event, Trace, What, is_answer
 from .watch import RaceWatch
 from .wire import ChannelWire
 
 __all__ = ["Play"]
+
+_BESIDE: Final = "race/beside"
+"""The method of a request beside it, which waits until the order is over, or the server leaves."""
 
 _IDLE: Final = 2
 """Ticks without a step of anybody, after which nobody is ready: one may end before the others had
@@ -67,12 +76,20 @@ class Play:
         self.exchange: Exchange | None = None
         self.records: list[Record] = []
         self.left: list[str] = []
+        self.beside: Exchange | None = None
+        self.said_beside: list[Any] = []
+        self.said_late: list[Any] = []
         self.crash: Exception | None = None
         self.failures = Failures()
         self.watch = RaceWatch(self, bound, limit)
         self.struck_at: Place | None = None  # where the first cancellation has found the handler
         self.shut_down = False
+        self.shut_down_at: float | None = None
+        self.drain_limit = server.limits.drain
+        self.newest_report: float | None = None
         self.asked_for_probe = False
+        self.closes_for_all = False  # the client has left before the order was over
+        self.answer_is_whole = True
         self.was_quiet = False  # before the last tick of the last gap
         self.waits_for_ever = False  # there was no time to move to in it
         self._server = server
@@ -82,6 +99,11 @@ class Play:
         self._script = script
         self._longest = longest
         self._wire: ChannelWire | HttpWire = made(self.note)
+        self._let_go = trio.Event()  # the one beside it
+        self._tasks_then: set[trio.lowlevel.Task] = set()
+        self._asked_too_late = False
+        self._is_to_be_told = False  # that its scope was cancelled: who serves
+        self._serving_before = set(server._core.draining._serving)
         self._seen = State.RUNNING
         self._reported = 0
         self._handler_over = False
@@ -92,6 +114,10 @@ class Play:
         self._around = trio.CancelScope()
         self._closed = False
         self._clock: trio.testing.MockClock
+
+    @property
+    def delivered(self) -> bool:
+        return self._wire.delivered
 
     @property
     def reason(self) -> str:
@@ -119,28 +145,36 @@ class Play:
                 await self._wire.serve(self._server)
             except Exception as error:
                 self.crash = error
+        if self._is_to_be_told and not self._around.cancelled_caught:
+            self.left.append("the cancellation of the scope around the server was swallowed")
         self._closed = True
         self.note("closed")
 
     async def _play(self) -> None:
         self._wire.ask(self._request.encode(self._core.era.version, EXCHANGE, "race"))
+        beside = Request(BESIDE, _BESIDE, {})
+        self._wire.ask(beside.encode(self._core.era.version, BESIDE, "race"))
         for number, step in enumerate(self.order.steps, start=1):
             await self._wait(step.gap)
             self.note("action", f"{number}. {step.action.value}, {step.gap}")
-            await self._act(step.action)
+            await self._act(step)
         await self._settle()
         self.note("settled")
 
-    async def _act(self, action: Action) -> None:
+    async def _act(self, step: Step) -> None:
+        action = step.action
         if action is Action.CANCEL:
             self._wire.cancel()
         elif action is Action.DUPLICATE_CANCEL:
             self._wire.cancel_twice()
         elif action is Action.DISCONNECT:
+            self.closes_for_all = True
             self._wire.hang_up()
         elif action is Action.SHUTDOWN:
-            self.shut_down = True
+            self.shut_down, self.shut_down_at = True, trio.current_time()
             self._stop_within(self._core.limits.drain + self.watch.bound)
+            self._is_to_be_told = step.gap.quiet and not step.gap.moves and not self._closed
+            self._let_go.set()
             self._around.cancel("shutdown")
         elif self._script is not None:
             self._script.tell(action.value)
@@ -207,6 +241,7 @@ class Play:
         """Until the exchange has ended, or it is plain that it does not."""
         while True:
             await trio.testing.wait_all_tasks_blocked()
+            await self._ask_too_late()
             latest = min(self._must_end, self.watch.latest, self._longest)
             if self._has_ended() or not self._move_time(latest + _TINY):
                 break
@@ -216,18 +251,34 @@ class Play:
             self.watch.give_up()
             await trio.lowlevel.checkpoint()
 
+    async def _ask_too_late(self) -> None:
+        """A request while the server drains."""
+        if self.shut_down and not self._asked_too_late and not self._wire.closed_by_client:
+            self._asked_too_late = True
+            late = Request(LATE, "server/discover", {})
+            self._wire.ask(late.encode(self._core.era.version, LATE, "race"))
+            await trio.testing.wait_all_tasks_blocked()
+
     async def _probe(self) -> None:
         """A second request on the same connection, if there is one."""
         if self._wire.closed_by_client or self.shut_down:
             return
         self.asked_for_probe = True
+        if isinstance(self._wire, ChannelWire):
+            self._wire.cancel_others()
         probe = Request("probe", "server/discover", {})
         self._wire.ask(probe.encode(self._core.era.version, PROBE, "race"))
+        self._let_go.set()
         await trio.testing.wait_all_tasks_blocked()
+        if isinstance(self._wire, ChannelWire) and self._has_ended():
+            await self._look_for_tasks()
 
     async def _leave(self) -> None:
         """The client leaves, and all has to end."""
         self._look_for_exchange()
+        if isinstance(self._wire, HttpWire):
+            self.answer_is_whole = self._wire.is_whole
+        self._let_go.set()
         if not self.shut_down:
             self._wire.hang_up()
         limits = self._core.limits
@@ -249,6 +300,18 @@ class Play:
         self.watch.give_up()
         await trio.lowlevel.checkpoint()
 
+    async def _look_for_tasks(self) -> None:
+        """Those that were made for the requests, and are still there. One that paces progress ends
+        by itself."""
+        latest = trio.current_time() + 2 * self._core.limits.progress_interval
+        while True:
+            left = set(tasks_below(self.watch.nursery)) - self._tasks_then
+            if not left or not self._move_time(latest):
+                break
+            await trio.testing.wait_all_tasks_blocked()
+        left -= self.watch.tasks
+        self.left += sorted(f"a task still runs: {task.name}" for task in left)
+
     def let_time_pass(self) -> None:
         """From now on by itself: the order is over, and what still runs is to end."""
         self._clock.autojump_threshold = 0
@@ -269,6 +332,10 @@ class Play:
     ) -> None:
         """One more event. What the exchange's state has become before it comes first."""
         self.look()
+        if message is not None and _is_of_others(message):
+            if what == "written":
+                (self.said_late if message.get("id") == LATE else self.said_beside).append(message)
+            return
         self._append(what, text=text, message=message, place=place)
         gone = what == "eof" or (what == "read" and _is_cancel(message))
         if gone and self.exchange is not None and self.exchange.ended_at is None:
@@ -288,6 +355,8 @@ class Play:
         if progress is not None and progress.reported > self._reported:
             self._reported = progress.reported
             self._append("reported")
+            pending = progress._pending
+            self.newest_report = progress._last if pending is None else pending.progress
         if exchange.state is not self._seen:
             states = (self._seen, exchange.state)
             self._seen = exchange.state
@@ -314,7 +383,10 @@ class Play:
             exchange: Exchange = opened(request, *args)
             if request.id == EXCHANGE and self.exchange is None:
                 self.exchange = exchange
+                self._tasks_then = set(tasks_below(self.watch.nursery))
                 self.note("opened")
+            elif request.id == BESIDE:
+                self.beside = exchange
             return exchange
 
         async def handle(exchange: Exchange) -> Any:
@@ -335,11 +407,17 @@ class Play:
             if record in self.records:
                 self.note("late", late.kind)
 
+        async def wait(ctx: Context, params: Any) -> Result:
+            await self._let_go.wait()
+            return Result()
+
+        core.methods[_BESIDE] = Method(RequestParams, wait)
         core.open, core.handle = open_, handle
         journal.add, journal.add_late = add, add_late
         try:
             yield
         finally:
+            del core.methods[_BESIDE]
             del core.open, core.handle, journal.add, journal.add_late
 
     async def _handle(self, handled: Callable[[Exchange], Any], exchange: Exchange) -> Any:
@@ -377,8 +455,19 @@ class Play:
         for connection in self._core.connections:
             if any(exchange is self.exchange for exchange in connection.exchanges()):
                 self.left.append("it has ended, and its connection still lists it")
+            if not isinstance(connection, ServerConnection) or list(connection.exchanges()):
+                continue
+            if held := connection._request_bytes + connection._channel.queued_bytes:
+                self.left.append(f"its connection has no request, and counts {held} bytes for some")
 
     def _look_for_leftovers(self) -> None:
+        core = self._core
+        if running := core.admission._handlers.running:
+            self.left.append(f"{running} slots for handlers were not given back")
+        if core.draining._serving - self._serving_before:
+            self.left.append("a connection that has ended is still to be drained")
+        if self._closed and not self._wire.closed_by_server:
+            self.left.append("the server has left, and has not closed the connection")
         inflight = self._core.inflight - self._inflight_before
         if inflight:
             self.left.append(f"the server still counts {inflight} requests in flight")
@@ -386,6 +475,13 @@ class Play:
             f"still in the scope tree: {scope.kind.value} {scope.label}"
             for scope in self._server.scopes().walk()
         ][1:]
+
+
+def _is_of_others(message: Any) -> bool:
+    """A request beside it, or an answer to that; or a cancellation of none."""
+    if _is_cancel(message):
+        return (message.get("params") or {}).get("requestId") != EXCHANGE
+    return message.get("id") in (BESIDE, LATE)
 
 
 def _is_cancel(message: Any) -> bool:

@@ -14,11 +14,11 @@ from ..requests import Request, requested
 from ..sweeping.options import NAME_IT, check_callable, checked_kinds
 from ..sweeping.sweep import MakeServer
 from .actions import ALL, Action, Order, Step
+from .breach import RaceKind
 from .exploring import Explorer, Settings
 from .orders import short_orders
 from .raced import Script
 from .report import RaceError, RaceReport
-from .rules import RaceKind
 
 __all__ = ["race"]
 

@@ -13,7 +13,8 @@ __all__ = ["Script"]
 class Script:
     """A server with one tool, told what to do from outside.
 
-    The tool waits for its next line; it reports progress, or returns; it has clean-up that takes a
+    The tool waits for its next line; it reports progress, one report that is to be sent and one
+    that is not, or returns, after two last ones if there were any; it has clean-up that takes a
     round trip, in a ``finally`` and in ``ctx.on_exit``. :meth:`is_clean` is the check.
     """
 
@@ -42,11 +43,17 @@ class Script:
                     break
                 reported += 1
                 ctx.progress(reported)
-            return "completed"
+                ctx.progress(0.5)  # less than before: it is dropped
         finally:
             with ctx.cleanup(5):
                 await trio.sleep(0.1)  # a round trip
                 self._cleaned += 1
+        if reported:  # one that is sent at once, and one that has to wait, or to be flushed
+            ctx.progress(reported + 0.5)
+            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+            ctx.progress(reported + 0.75)
+        return "completed"
 
     async def _undo(self) -> None:
         await trio.lowlevel.checkpoint()

@@ -6,7 +6,7 @@ import attrs
 
 from ..places import Place
 from .actions import Order
-from .rules import RaceKind
+from .breach import RaceKind
 
 __all__ = ["RaceError", "RaceFailed", "RaceProblem", "RaceReport"]
 
@@ -32,19 +32,22 @@ class RaceProblem:
     ``kind`` is one of
 
     - ``"terminal state"``: the request has not ended in one state, with one record in the journal;
-    - ``"answers"``: it was answered twice, or not at all though the client waits;
+    - ``"answers"``: it was answered twice, or not at all though the client waits, or without the
+      end of its HTTP response;
     - ``"spoke"``: a message about it after the client had cancelled it or left, or after its
-      answer;
-    - ``"progress"``: progress that does not increase;
-    - ``"disagrees"``: the journal says something else than the client has seen, or names another
-      cause than the first;
+      answer; or one that belongs to no request;
+    - ``"progress"``: progress that does not increase, or an answer before the last report;
+    - ``"disagrees"``: the journal says something else than the client and the clock have seen, or
+      names another cause than the first; or a drain was cut short;
     - ``"late outcome"``: an outcome was dropped, and is not in the record, or one is that was none;
-    - ``"connection"``: a second request on the connection was not answered;
+    - ``"connection"``: a second request on the connection was not answered, one beside it was
+      touched, or one was served that came during a drain;
     - ``"crashed"``: the server has raised;
     - ``"unbounded"``: it did not end in time, or waited in a shield without a deadline, or with one
       that is too far away; or the server did not end;
     - ``"leaked"``: a task, a file descriptor, an async generator, an unclosed resource, something
-      in the scope tree was left;
+      in the scope tree, a slot, counted bytes, an open wire was left, or the cancellation of the
+      scope around the server was swallowed;
     - ``"swallowed"``: ``trio.Cancelled`` was raised in the handler, and it returned a result;
     - ``"raised"``: after the cancellation, something else than ``trio.Cancelled`` came out;
     - ``"clean-up"``: the check failed when all was over, or a ``ctx.cleanup`` block or the

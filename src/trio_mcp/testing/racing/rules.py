@@ -7,46 +7,18 @@ journal, the client's view and the handler's own outcome have to agree with that
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
-
-import attrs
+from typing import Any
 
 from ...runtime.journal import Record
 from ...runtime.lifecycle import ANSWERED, TRANSITIONS, CancelSource, State
-from ..places import Place
+from .breach import Breach
 from .playing import Play
+from .records import faults_of
 from .traces import PROBE, Trace, is_about, is_answer
 
-__all__ = ["Breach", "RaceKind", "breaches"]
-
-RaceKind: TypeAlias = Literal[
-    "terminal state",
-    "answers",
-    "spoke",
-    "progress",
-    "disagrees",
-    "late outcome",
-    "connection",
-    "crashed",
-    "unbounded",
-    "leaked",
-    "swallowed",
-    "raised",
-    "clean-up",
-]
-"""What an order can find wrong; see :class:`RaceProblem`."""
+__all__ = ["breaches"]
 
 _SILENT = (CancelSource.NOTIFICATION, CancelSource.DISCONNECT, CancelSource.STALLED)
-
-
-@attrs.frozen
-class Breach:
-    """A rule that does not hold. ``at`` is the event that breaks it, if it is one that does."""
-
-    kind: RaceKind
-    note: str
-    at: int | None = None
-    struck_at: Place | None = None  # where the cancellation has found the handler, if that matters
 
 
 def breaches(
@@ -74,7 +46,10 @@ def breaches(
         yield from _agreement(play, record)
         yield from _late(play.trace, record)
         yield from _clean_up(play, record, usual)
+        yield from faults_of(play, record)
     yield from _connection(play)
+    yield from _beside(play)
+    yield from _late_request(play)
     for leak in [*play.left, *leaks]:
         yield Breach("leaked", leak)
     if check_failed is not None:
@@ -117,10 +92,13 @@ def _answers(play: Play) -> Iterator[Breach]:
     answers = _answered(trace)
     if len(answers) > 1:
         yield Breach("answers", f"the client has got {len(answers)} answers", answers[1])
-    settled = trace.first("settled")
+    settled, stop = trace.first("settled"), _stop(trace)
+    stays = settled is not None and (stop is None or stop > settled)
+    if answers and stays and not play.answer_is_whole:
+        yield Breach("answers", "the answer has come, and its HTTP response has no end", answers[0])
     if answers or settled is None or trace.first("read") is None:
         return
-    stop, outcome = _stop(trace), trace.first("outcome")
+    outcome = trace.first("outcome")
     waits = stop is None or stop > settled
     over = play.shut_down or (outcome is not None and outcome < settled)
     if waits and over:
@@ -134,6 +112,9 @@ def _words(trace: Trace) -> Iterator[Breach]:
     for index in trace.indices("written"):
         message = trace[index].message
         if not is_about(message):
+            if message.get("id") != PROBE:
+                note = f"the server sent {_in_words(message)}, which belongs to no request"
+                yield Breach("spoke", note, index)
             continue
         what = _in_words(message)
         if stop is not None and _is_heeded(trace, stop, index):
@@ -141,6 +122,11 @@ def _words(trace: Trace) -> Iterator[Breach]:
             yield Breach("spoke", f"the server sent {what} after the client had {why}", index)
         elif answers and index > answers[0] and not is_answer(message):
             yield Breach("spoke", f"the server sent {what} after the answer", index)
+
+    for index in trace.indices("bytes"):
+        if stop is not None and _is_heeded(trace, stop, index):
+            note = f"the server sent {trace[index].text} after the client had closed the connection"
+            yield Breach("spoke", note, index)
 
 
 def _is_heeded(trace: Trace, stop: int, index: int) -> bool:
@@ -180,7 +166,7 @@ def _agreement(play: Play, record: Record) -> Iterator[Breach]:
         fits = record.state is State.COMPLETED
         if failed:
             fits = record.state is State.FAILED or _is_told(record)
-        if not fits or record.delivered is None:
+        if not fits or record.delivered is not play.delivered:
             what = "an error" if failed else "a result"
             yield Breach("disagrees", f"the client has got {what}, and {_says(record)}", answers[0])
     elif (
@@ -221,7 +207,7 @@ def _runs_at(trace: Trace, stop: int) -> bool:
             return index > stop and (
                 trace[stop].what != "eof"
                 or trace[index].tick > trace[stop].tick + 1
-                or _source_at(trace, index) is CancelSource.DISCONNECT
+                or _source_at(trace, index) in _SILENT
             )
     return True
 
@@ -294,6 +280,31 @@ def _connection(play: Play) -> Iterator[Breach]:
         if message.get("id") == PROBE and "result" in message:
             return
     yield Breach("connection", "a second request on the same connection has got no answer")
+
+
+def _late_request(play: Play) -> Iterator[Breach]:
+    """A server that drains takes no more requests."""
+    if any("result" in message for message in play.said_late):
+        yield Breach("connection", "a request was served that came while the server drained")
+
+
+def _beside(play: Play) -> Iterator[Breach]:
+    """Invariant 6: what happens to a request is nothing to the one beside it."""
+    beside = play.beside
+    if beside is None:
+        return  # it was refused, as the server has no room, or ended first
+    cause = beside.cause
+    if play.closes_for_all and cause is not None and cause.source is CancelSource.DISCONNECT:
+        return
+    if play.closes_for_all and not play.shut_down:
+        yield Breach("disagrees", "the client has left, and a request beside it was not cancelled")
+        return
+    results = sum("result" in message for message in play.said_beside)
+    if beside.state is State.COMPLETED and results == len(play.said_beside) == 1:
+        return
+    why = f" by {cause.source.value}" if cause is not None else ""
+    note = f"a request beside it is {beside.state.value}{why}, and has got {results} results"
+    yield Breach("connection", note)
 
 
 def _answered(trace: Trace) -> list[int]:

@@ -9,10 +9,14 @@ import attrs
 from ...runtime.lifecycle import CancelCause, State
 from ..places import Place
 
-__all__ = ["EXCHANGE", "PROBE", "Event", "Trace", "What", "is_about", "is_answer"]
+__all__ = ["BESIDE", "EXCHANGE", "LATE", "PROBE", "Event", "Trace", "What", "is_about", "is_answer"]
 
 EXCHANGE = "race"
 """The id of the request that is raced, and its progress token."""
+BESIDE = "beside"
+"""The id of one that is in flight beside it."""
+LATE = "late"
+"""The id of one that comes while the server drains."""
 PROBE = "probe"
 """The id of the one that comes after it."""
 
@@ -26,6 +30,7 @@ What: TypeAlias = Literal[
     "outcome",  # of the handler; ``text`` is "result", "error" or "cancelled"
     "state",  # of the exchange; ``states``, ``cause``
     "written",  # a message of the server; ``message``
+    "bytes",  # the server writes to a connection that has ended; ``text``
     "late",  # an outcome was noted to be late; ``text`` is its kind
     "recorded",  # in the journal
     "settled",  # the order has been played, and the exchange has ended or will not by itself
@@ -69,6 +74,8 @@ def is_answer(message: Any) -> bool:
 
 def is_about(message: Any) -> bool:
     """Whether it says anything about the request."""
+    if message.get("method") == "notifications/message":
+        return True  # only its handler logs
     params = message.get("params") or {}
     named = (message.get("id"), params.get("progressToken"), params.get("requestId"))
     return EXCHANGE in named

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 import trio
 
 from ...server import Server
 from ...transports.framing import Frame
-from .traces import EXCHANGE
+from .traces import BESIDE, EXCHANGE, is_answer
 
 __all__ = ["ChannelWire"]
+
+
+_STRANGE: Final[tuple[dict[str, object], ...]] = (
+    {},
+    {"requestId": None},
+    {"requestId": [BESIDE]},
+    {"requestId": BESIDE.upper(), "reason": 7},
+    {"requestId": 7},
+)
 
 
 class ChannelWire:
@@ -27,6 +37,9 @@ class ChannelWire:
         self._to_server, self._incoming = trio.open_memory_channel[bytes](math.inf)
         self._note = note
         self.closed_by_client = False
+        self.closed_by_server = False
+        self.delivered = False
+        """Whether the answer to the raced request was sent to its end."""
 
     # The client -----------------------------------------------------------------------------------
 
@@ -39,6 +52,12 @@ class ChannelWire:
     def cancel_twice(self) -> None:
         self._feed(_cancelled("race"))
         self._feed(_cancelled("race, again"))
+
+    def cancel_others(self) -> None:
+        """Cancellations of requests that are none."""
+        for params in _STRANGE:
+            message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+            self._feed(msgspec.json.encode(message))
 
     def _feed(self, message: bytes) -> None:
         try:
@@ -70,11 +89,14 @@ class ChannelWire:
         return frames
 
     async def send(self, frames: list[bytes], moved: Callable[[], None]) -> None:
-        for frame in frames:
-            self._note("written", message=msgspec.json.decode(frame))
+        messages = [msgspec.json.decode(frame) for frame in frames]
+        for message in messages:
+            self._note("written", message=message)
         await trio.lowlevel.checkpoint()
+        self.delivered = self.delivered or any(map(is_answer, messages))
 
     async def aclose(self) -> None:
+        self.closed_by_server = True
         self._to_server.close()
         self._incoming.close()
         await trio.lowlevel.checkpoint()
