@@ -77,6 +77,10 @@ def test_help(words: tuple[str, ...], said: str) -> None:
         ("it.py", "x = 1", '; a server of another kind is launched with "python it.py"'),
         ("it.py", "a = S('a', version='1'); b = S('b', version='1')", "several servers: a, b;"),
         ("it.py:c", "a = S('a', version='1')", "no server named 'c'; the servers in it: a"),
+        ("it.py", "x = 1", "a function that makes one is named, as in it.py:make_server"),
+        ("it.py:f", "def f(name): ...", "has a function 'f', which is called without arguments"),
+        ("it.py:f", "def f(): ...", "has a function 'f', which returned None and not a server"),
+        ("it.py:f", "async def f(): ...", "has a function 'f', which is async"),
     ],
 )
 def test_run_says_what_is_wrong_with_a_file(
@@ -86,6 +90,24 @@ def test_run_says_what_is_wrong_with_a_file(
     result = run("run", word, cwd=tmp_path)
     assert said in only_line(result.stderr)
     assert (result.returncode, result.stdout) == (2, "")
+
+
+def test_run_takes_a_function_that_makes_a_server(tmp_path: Path) -> None:
+    text = (
+        "from trio_mcp import Server\ndef make(name='a'):\n    return Server(name, version='1')\n"
+    )
+    write(tmp_path, "it.py", text)
+    result = run("run", "it.py:make", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_run_shows_the_traceback_of_a_function_that_fails(tmp_path: Path) -> None:
+    write(tmp_path, "it.py", "def make():\n    return 1 / 0\n")
+    result = run("run", "it.py:make", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "return 1 / 0" in result.stderr
+    assert "loading.py" not in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("trio-mcp: cannot load make() of it.py: Zero")
 
 
 def test_run_shows_the_traceback_of_the_file_and_nothing_of_ours(tmp_path: Path) -> None:

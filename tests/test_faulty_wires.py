@@ -415,6 +415,64 @@ def test_what_is_no_schedule_is_refused() -> None:
         FaultyStream(one_way, sending=[HalfClose()])
 
 
+def server_of_mine() -> Server:
+    return make_server()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: http_stub(server_of_mine), r"did you mean http_stub\(server_of_mine\(\)\)\?"),  # type: ignore[arg-type]
+        (lambda: http_stub([{"result": {}}]), r"has Answer\(result=…\) in it, not {'result'"),  # type: ignore[list-item]
+        (lambda: http_stub(Answer(result={})), r"a list of Answers, such as \[Answer"),  # type: ignore[arg-type]
+        (lambda: http_stub([], transcript="mine"), r"Transcript\('mine'\)"),  # type: ignore[arg-type]
+        (lambda: http_stub([], faults=[Drop(at=Body(3))]), r"by the number .*{1: \[Drop"),  # type: ignore[arg-type]
+        (lambda: http_stub([], faults=(1, [Drop()])), r"by the number .*{1: \[Drop"),  # type: ignore[arg-type]
+        (lambda: http_stub([], faults=Drop()), r"by the number .*{1: \[Drop"),  # type: ignore[arg-type]
+        (lambda: http_stub([], faults={"1": [Drop()]}), r"as in {1: \[…\]}, not '1'"),  # type: ignore[dict-item]
+        (lambda: http_stub([], faults={0: [Drop()]}), "the numbers 1, 2, …"),
+        (lambda: http_stub([], faults={True: [Drop()]}), "the numbers 1, 2, …"),
+        (lambda: http_stub([], faults={1: [[Drop()]]}), r"has faults in it, .*not \[Drop"),  # type: ignore[list-item]
+        (lambda: http_stub([], faults={1: Drop()}), "a schedule is a list of faults"),  # type: ignore[dict-item]
+        (lambda: http_stub([], faults=server_of_mine), "called with the request"),  # type: ignore[arg-type]
+        (lambda: faulty_relay("http://127.0.0.1:80"), "the number of a port"),  # type: ignore[arg-type]
+        (lambda: faulty_relay("80"), "the number of a port"),  # type: ignore[arg-type]
+        (lambda: faulty_relay(80_000), "the number of a port"),
+        (lambda: faulty_relay(80, sending=Drop()), "a schedule is a list of faults"),  # type: ignore[arg-type]
+    ],
+    ids=lambda it: it if isinstance(it, str) else "",
+)
+async def test_what_no_block_can_be_made_of_is_told(make: Callable[[], Any], says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        async with make():
+            raise AssertionError("never")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"body": "x"}, "body is bytes"),
+        ({"status": "200"}, "status is a number"),
+        ({"result": [1]}, "result is a dict"),
+        ({"headers": [("a", "b")]}, "headers is a dict"),
+        ({"events": b"data: x"}, "events is a list"),
+        ({"events": ["data: x"]}, "an event is a message"),
+    ],
+)
+def test_what_is_no_answer_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        Answer(**options)
+
+
+async def test_a_function_that_returns_no_answer_is_told() -> None:
+    def answer(request: StubRequest) -> Any:
+        return {"result": {}}
+
+    with pytest.raises(TypeError, match=r"returns an Answer or None, and answer returned"):
+        async with http_stub(answer) as stub, connect(stub.url):
+            raise AssertionError("never")
+
+
 # Our clients and servers, over every wire ---------------------------------------------------------
 
 Place = Callable[..., Any]
@@ -943,6 +1001,15 @@ def test_only_strategies_import_hypothesis() -> None:
     code = "import sys, trio_mcp.testing; print('hypothesis' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
+
+
+def test_strategies_without_hypothesis_say_what_they_need() -> None:
+    code = "import sys; sys.modules['hypothesis'] = None; import trio_mcp.testing.strategies"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: trio_mcp.testing.strategies needs Hypothesis: "
+        "install trio-mcp[testing]"
+    )
 
 
 # Any faults ---------------------------------------------------------------------------------------

@@ -196,6 +196,49 @@ async def test_a_hostile_answer_is_in_the_transcript() -> None:
     )
 
 
+async def test_a_call_left_behind_is_named_although_who_waits_for_it_fails_first() -> None:
+    server = make_server()
+    with pytest.raises(ExceptionGroup) as raised:  # noqa: PT012
+        async with trio.open_nursery() as nursery:
+            async with memory_server(server) as kitchen:
+                nursery.start_soon(kitchen.client.call_tool, "wait")
+                await trio.testing.wait_all_tasks_blocked()
+    lost, left = sorted(raised.value.exceptions, key=lambda one: type(one).__name__)
+    assert (type(lost), type(left)) == (ConnectionLost, LeftBehind)
+    assert str(left) == "left behind by 'kitchen': the client's call of wait"
+    assert server.scopes().children == ()
+
+
+async def test_logs_name_a_wire_in_memory(caplog: pytest.LogCaptureFixture) -> None:
+    async with memory_server(
+        make_server(), receiving=[Corrupt(b"garbage\n", 0, at=Line(2))]
+    ) as kitchen:
+        await kitchen.client.call_tool("add", {"a": 1, "b": 2})
+    assert "memory sent" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "said"),
+    [
+        ([make_server], {}, r"not <function .*: did you mean memory_server\(make_server\(\)\)\?"),
+        (["kitchen"], {}, "takes a Server, not 'kitchen'"),
+        ([make_server()], {"faults": [Drop()]}, r"but sending=\[…\] and receiving=\[…\]"),
+        ([make_server()], {"recieving": []}, "no option 'recieving'; it has sending, receiving, "),
+        ([make_server()], {"transcript": "mine"}, r"Transcript\('mine'\)"),
+        ([make_server()], {"receiving": Drop()}, r"a list of faults: \[Drop\(.*\)\], not Drop"),
+        ([make_server()], {"receiving": [[Drop()]]}, r"has faults in it, .*not \[Drop"),
+        ([make_server()], {"receiving": {1: [Drop()]}}, r"a list of faults, such as \[Drop"),
+        ([make_server()], {"receiving": 5}, "a list of faults, such as"),
+    ],
+)
+async def test_what_is_none_of_it_is_told(
+    arguments: list[Any], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(TypeError, match=said):
+        async with memory_server(*arguments, **options):
+            raise AssertionError("never")
+
+
 # As a fixture -------------------------------------------------------------------------------------
 
 
@@ -222,6 +265,18 @@ async def test_what_cannot_be_opened_is_raised_where_it_was_asked_for(
         await memory_server(make_server(), receiving=[Break()])
     with pytest.raises(TypeError, match="a schedule has faults in it"):
         await memory_server(make_server(), receiving=["nothing"])
+
+
+async def test_what_the_fixture_returns_can_be_entered(memory_server: OpenServer) -> None:
+    server = make_server()
+    async with memory_server(server, name="tester") as kitchen:
+        assert (await kitchen.client.call_tool("add", {"a": 1, "b": 2})).structured_content == 3
+    assert server.scopes().children == ()
+    with pytest.raises(FaultsMissed):
+        async with memory_server(server, receiving=[HalfClose(at=Line(9))]):
+            pass
+    with pytest.raises(AttributeError, match="await memory_server"):
+        _ = memory_server(server).client
 
 
 TESTS = """

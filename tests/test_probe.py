@@ -29,7 +29,7 @@ from trio_mcp.cli.probing import parse_probe_target
 from trio_mcp.cli.targets import SocketTarget
 from trio_mcp.probing import check_names, probe
 from trio_mcp.probing.asked import Answer, Asked, ConversationLost
-from trio_mcp.probing.evidence import Begun, Evidence, alive_in
+from trio_mcp.probing.evidence import Begun, Evidence, Rehearsal, alive_in
 from trio_mcp.probing.pace import Pace
 from trio_mcp.probing.report import Check, Report, Verdict
 from trio_mcp.probing.runner import said
@@ -178,6 +178,33 @@ async def test_a_late_answer_is_evidence_enough_and_silence_is_none() -> None:
     (late, _), (mute, _) = reports["--loud"].checks, reports["--mute"].checks
     assert (late.verdict, late.evidence) == ("fail", "late answer")
     assert (mute.verdict, mute.evidence) == ("unknown", "none")
+
+
+async def test_a_witness_that_returns_no_number_is_named() -> None:
+    says = Work("slow", {"seconds": 0}, None)
+    report = await probed(Command(PROBED), SLOW, pace=SHORT, witness=says, only=("stops",))
+    (check,) = report.checks
+    assert (check.verdict, check.evidence) == ("unknown", "none")
+    assert check.seen.startswith("the witness 'slow' returned 'waited', no number; ")
+
+
+async def test_a_witness_that_always_returns_the_same_is_named(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def five() -> int:
+        return 5
+
+    evidence = Evidence(Pace(), "alive", five, None)
+    mark, asked = await evidence.mark(), asked_at(trio.current_time())
+    begun = await evidence.begun(mark, [asked])
+    finding = await evidence.stopped(mark, begun, [asked], trio.current_time())
+    assert finding.stopped is None
+    assert finding.seen.startswith("the witness 'alive' returned 5 before, meanwhile and")
+
+
+def test_a_tool_without_its_arguments_is_told_how_to_get_them() -> None:
+    told = run("probe", "--tool", "order_book", "--only", "stops", BOOKSHOP)
+    assert "its arguments are given as --tool order_book='{\"title\": …}'" in told.stdout
 
 
 async def test_work_that_swallows_its_cancellation_is_found_by_the_witness() -> None:
@@ -593,6 +620,7 @@ async def test_a_file_that_changes_is_evidence(
 
     effect = tmp_path / "effect"
     evidence = Evidence(Pace(), None, nobody, effect)
+    evidence.rehearsal = Rehearsal([0.05 * n for n in range(100)], None)
     async with trio.open_nursery() as nursery:
         mark = await evidence.mark()
 
@@ -617,6 +645,7 @@ async def test_a_file_that_changes_at_the_end_is_waited_for(
         raise AssertionError("there is no witness")
 
     evidence = Evidence(Pace(), None, nobody, tmp_path / "effect")
+    evidence.rehearsal = Rehearsal([4.01], 4)
     mark = await evidence.mark()
     begun = Begun(None, trio.current_time(), None)
     asked = asked_at(trio.current_time(), seconds=8)
@@ -625,6 +654,64 @@ async def test_a_file_that_changes_at_the_end_is_waited_for(
     assert trio.current_time() >= asked.sent_at + 8
     unknown = await evidence.stopped(mark, begun, [asked_at(0)], trio.current_time())
     assert unknown.stopped is None
+
+
+REHEARSED = {
+    "never": ([], "did not change in a run that nobody cancelled, so it proves nothing"),
+    "at its beginning": (
+        [0.1],
+        "it changed for the last time 0.1 s after the call",
+    ),
+}
+
+
+@pytest.mark.parametrize("when", REHEARSED)
+@pytest.mark.parametrize("seen", ["effect", "progress", None])
+async def test_a_file_that_would_not_have_changed_either_proves_nothing(
+    when: str, seen: str | None, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def nobody() -> None:
+        raise AssertionError("there is no witness")
+
+    changes, said = REHEARSED[when]
+    evidence = Evidence(Pace(), None, nobody, tmp_path / "effect")
+    evidence.rehearsal = Rehearsal(changes, 4.5)
+    mark, begun = await evidence.mark(), Begun(seen, trio.current_time(), None)
+    asked = asked_at(trio.current_time(), seconds=9)
+    finding = await evidence.stopped(mark, begun, [asked], trio.current_time())
+    assert (finding.stopped, finding.evidence) == (None, "none")
+    assert said in finding.seen
+
+
+async def test_the_file_of_a_tool_with_progress_is_waited_for_until_its_end(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def nobody() -> None:
+        raise AssertionError("there is no witness")
+
+    evidence = Evidence(Pace(), None, nobody, tmp_path / "effect")
+    evidence.rehearsal = Rehearsal([4.5], 4.5)
+    mark, begun = await evidence.mark(), Begun("progress", trio.current_time(), None)
+    asked = asked_at(trio.current_time(), seconds=4.5)
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def runs_on() -> None:
+            await trio.sleep(4.6)
+            (tmp_path / "effect").write_text("done")
+
+        finding = await evidence.stopped(mark, begun, [asked], trio.current_time())
+    assert (finding.stopped, finding.evidence) == (False, "effect")
+
+
+async def test_a_file_that_the_tool_never_touches_is_no_evidence(tmp_path: Path) -> None:
+    """The tool swallows its cancellation, and another file is named."""
+    effect = write(tmp_path, "other", "")
+    only, pace = ("stops",), Pace(grace=0.2, settle=0.1)
+    options: dict[str, Any] = {"witness": None, "only": only, "effect": effect}
+    report = await probed(Command(PROBED), STUBBORN, pace=pace, **options)
+    assert verdicts(report) == {"stops stubborn": "unknown"}
+    assert "did not change in a run that nobody cancelled" in report.checks[0].seen
 
 
 async def test_progress_after_the_grace_says_that_work_runs_on(

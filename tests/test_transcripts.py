@@ -378,6 +378,21 @@ async def test_comparing_with_a_text(autojump_clock: trio.testing.MockClock) -> 
     assert transcript.difference("…") == []
 
 
+async def test_times_are_numbers_to_three_decimals(autojump_clock: trio.testing.MockClock) -> None:
+    transcript = Transcript()
+    transcript.note("near", "a")
+    await trio.sleep(1)
+    transcript.note("near", "b")
+    for second in ("1", "1.0", "1.000", "1.0004", "1  "):
+        assert transcript == f"0 client -> a\n{second} client -> b"
+    for wrong in ("0.9", "1.001", "2"):
+        assert transcript != f"client -> a\n{wrong} client -> b"
+    numbered = Transcript("2 cooks")
+    numbered.note("near", "a")
+    assert numbered == "2 cooks -> a"
+    assert numbered == "0.0 2 cooks -> a"
+
+
 async def test_the_difference_is_a_diff_that_leaves_out_what_fits() -> None:
     transcript = await small()
     with pytest.raises(TranscriptDiffers) as differs:

@@ -98,7 +98,8 @@ class StreamWire:
 
 
 def _label_of(stream: Stream) -> str:
-    """A name for logs: the peer's address where the stream, or one that it wraps, has one."""
+    """A name for logs: the peer's address where the stream, or one that it wraps, has one; for
+    streams in memory that."""
     kind, inner = "tcp", stream
     for _ in range(_MOST_WRAPPED):
         kind = "tls" if isinstance(inner, trio.SSLStream) else kind
@@ -111,7 +112,8 @@ def _label_of(stream: Stream) -> str:
         if isinstance(peer, tuple) and len(peer) >= 2:
             return f"{kind} {peer[0]}:{peer[1]}"
         return "unix socket"
-    return type(stream).__name__
+    half = getattr(inner, "send_stream", inner)
+    return "memory" if type(half).__module__.startswith("trio.testing") else type(stream).__name__
 
 
 _MOST_WRAPPED: Final = 4

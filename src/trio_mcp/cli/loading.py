@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import inspect
 import sys
 import traceback
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import click
@@ -24,7 +25,8 @@ _STAND_IN: Final = "__trio_mcp_server__"
 
 @attrs.frozen
 class ServerFile:
-    """A Python file, and the name of the server in it; without one, its only server is meant."""
+    """A Python file, and the name of the server in it, or of a function that makes one; without a
+    name, its only server is meant."""
 
     path: Path
     name: str | None = None
@@ -54,6 +56,9 @@ def load_server(file: ServerFile) -> Server:
     module = _import(file.path.resolve())
     servers = {name: value for name, value in vars(module).items() if isinstance(value, Server)}
     if file.name is not None:
+        maker = vars(module).get(file.name)
+        if inspect.isroutine(maker):
+            return _made(file, maker)
         if file.name not in servers:
             raise CommandError(
                 f"{file.path} has no server named {file.name!r}; {_candidates(servers)}", USAGE
@@ -66,7 +71,8 @@ def load_server(file: ServerFile) -> Server:
         raise CommandError(
             f"{file.path} has no server: it needs a module-level "
             "server = trio_mcp.Server(name, version=…); "
-            f'a server of another kind is launched with "python {file.path}"',
+            f'a server of another kind is launched with "python {file.path}"; '
+            f"a function that makes one is named, as in {file.path}:make_server",
             USAGE,
         )
     first = next(iter(servers))
@@ -75,6 +81,25 @@ def load_server(file: ServerFile) -> Server:
         f"for example {file.path}:{first}",
         USAGE,
     )
+
+
+def _made(file: ServerFile, maker: Any) -> Server:
+    """What a function of the file returns."""
+    named = f"{file.path} has a function {file.name!r}"
+    try:
+        inspect.signature(maker).bind()
+    except (TypeError, ValueError):
+        why = "which is called without arguments if it is to make a server, and needs some"
+        raise CommandError(f"{named}, {why}", USAGE) from None
+    if inspect.iscoroutinefunction(maker):
+        raise CommandError(f"{named}, which is async; one that makes a server is not", USAGE)
+    try:
+        made = maker()
+    except Exception as error:
+        raise _told(error, file.path.resolve(), f"{file.name}() of {file.path.name}") from None
+    if not isinstance(made, Server):
+        raise CommandError(f"{named}, which returned {made!r:.80} and not a server", USAGE)
+    return made
 
 
 def _candidates(servers: dict[str, Server]) -> str:
@@ -99,11 +124,16 @@ def _import(path: Path) -> ModuleType:
         # Not loader.exec_module(): a script that is run leaves no __pycache__ beside itself.
         exec(loader.source_to_code(path.read_bytes(), str(path)), vars(module))
     except Exception as error:
-        lines = traceback.format_exception(type(error), error, _below(error, path))
-        click.echo("".join(lines), nl=False, err=True)
-        what = traceback.format_exception_only(error)[-1].strip()
-        raise CommandError(f"cannot load {path.name}: {what}") from None
+        raise _told(error, path, path.name) from None
     return module
+
+
+def _told(error: Exception, path: Path, what: str) -> CommandError:
+    """Prints the traceback; what is left to be said."""
+    lines = traceback.format_exception(type(error), error, _below(error, path))
+    click.echo("".join(lines), nl=False, err=True)
+    why = traceback.format_exception_only(error)[-1].strip()
+    return CommandError(f"cannot load {what}: {why}")
 
 
 def _below(error: Exception, path: Path) -> TracebackType | None:

@@ -3,7 +3,8 @@
 What there is to stand on, the most trusted first:
 
 * the *witness*, a tool of the server that says how many runs of the slow tool are alive;
-* an *effect*, a file that the slow tool changes while it runs, or at its end;
+* an *effect*, a file that the slow tool changes while it runs, or at its end, as it was seen to do
+  in a run that nobody cancelled, the *rehearsal*;
 * the *CPU* time of the server's process, if the tool keeps it busy.
 
 Against all of these, a result that comes after the cancellation, and progress that keeps coming,
@@ -26,7 +27,7 @@ from .pace import Pace
 from .report import Finding
 from .usage import Usage, usage_of
 
-__all__ = ["Begun", "Count", "Evidence", "Mark", "alive_in"]
+__all__ = ["Begun", "Count", "Evidence", "Mark", "Rehearsal", "alive_in"]
 
 Count: TypeAlias = Callable[[], Awaitable[int | None]]
 """Asks the witness; ``None`` if it does not answer with a number."""
@@ -78,6 +79,35 @@ class Begun:
     usage: Usage | None
 
 
+@attrs.frozen
+class Rehearsal:
+    """A run that nobody cancelled.
+
+    :param changes: when the effect's file changed, in seconds from the request.
+    :param seconds: how long its tool was to run; ``None`` if that is not known.
+    """
+
+    changes: Sequence[float]
+    seconds: float | None
+
+    def expects(self, asked: Asked, begin: float, end: float) -> bool:
+        """Whether the file would have changed between these times if that request had not been
+        cancelled. It may have been told to run for another time: then what changes in the middle
+        comes when it did, or later in proportion, and what changes at the end comes at its end."""
+        return any(
+            begin < asked.sent_at + first and asked.sent_at + last <= end
+            for first, last in (self._span(change, asked.seconds) for change in self.changes)
+        )
+
+    def _span(self, change: float, seconds: float | None) -> tuple[float, float]:
+        if seconds is None or not self.seconds:
+            return change, change
+        if change >= self.seconds:
+            return seconds, seconds
+        scaled = change * seconds / self.seconds
+        return min(change, scaled), max(change, scaled)
+
+
 class Evidence:
     """The means to tell, for one server.
 
@@ -91,6 +121,10 @@ class Evidence:
         self._count = count
         self._effect = effect
         self.pid: int | None = None
+        self.rehearsal: Rehearsal | None = None
+        """Of the tool that is looked at."""
+        self.said: str | None = None
+        """What the witness said the last time that it was no number."""
 
     async def mark(self) -> Mark:
         """How things stand."""
@@ -101,7 +135,8 @@ class Evidence:
         """Wait until the work of all requests is seen to have begun, or ``Pace.settle`` where there
         is nothing to see."""
         seen = None
-        bound = self._pace.begin if self._witness is not None else self._pace.settle
+        counts = self._witness is not None and mark.alive is not None
+        bound = self._pace.begin if counts else self._pace.settle
         with trio.move_on_after(bound):
             while seen is None and not all(it.answers or it.lost for it in asked):
                 seen = await self._seen_begun(mark, asked)
@@ -111,7 +146,7 @@ class Evidence:
             alive = await self._count()  # perhaps of some: a server may run only so many at once
             if alive is not None and alive > mark.alive:
                 seen = f"{alive - mark.alive} of {len(asked)} alive"
-        if seen is None and self._witness is None and self._effect is None:
+        if seen is None and not counts and self._effect is None:
             await self._look_at_cpu(mark, asked)
         return Begun(seen, trio.current_time(), self._usage())
 
@@ -149,6 +184,20 @@ class Evidence:
                 await trio.sleep(self._pace.poll)
         return False
 
+    async def changes(self, mark: Mark, asked: Asked, seconds: float) -> list[float]:
+        """Wait until a request that nobody cancels is answered, at most so long, and a little
+        longer. When the file changed, in seconds from the request."""
+        found: list[float] = []
+        stamp, deadline, answered = mark.stamp, asked.sent_at + seconds, False
+        while (now := trio.current_time()) < deadline and asked.lost is None:
+            if (latest := self._stamp()) != stamp:
+                stamp = latest
+                found.append(now - asked.sent_at)
+            if asked.answers and not answered:
+                answered, deadline = True, min(deadline, now + self._pace.settle)
+            await trio.sleep(self._pace.poll)
+        return found
+
     # What became of it ----------------------------------------------------------------------------
 
     async def stopped(
@@ -156,7 +205,7 @@ class Evidence:
     ) -> Finding:
         """Whether the work of these requests, cancelled at ``since``, has stopped within
         ``Pace.grace``."""
-        finding = await self._by_means(mark, begun, asked, since)
+        finding = self._with_witness_named(mark, await self._by_means(mark, begun, asked, since))
         ran_on = self._against(asked, since)
         for one in asked:
             one.stopped = finding.stopped if ran_on is None else False
@@ -174,6 +223,13 @@ class Evidence:
             return await self._by_cpu(before, asked)
         return await self._by_silence(asked, since)
 
+    def _with_witness_named(self, mark: Mark, finding: Finding) -> Finding:
+        """Nothing could be told: is it because the witness is none?"""
+        if self._witness is None or mark.alive is not None or finding.stopped is not None:
+            return finding
+        seen = f"the witness {self._witness!r} returned {self.said or 'nothing'}, no number"
+        return attrs.evolve(finding, seen=f"{seen}; {finding.seen}")
+
     async def _by_silence(self, asked: Sequence[Asked], since: float) -> Finding:
         """Wait for what would show that it works on: progress, or its result at its time."""
         end = max((it.sent_at + (it.seconds or 0) for it in asked), default=since)
@@ -190,7 +246,8 @@ class Evidence:
             alive = await self._count()
             at = trio.current_time()
         if alive is None:
-            return Finding(None, "none", f"{name} did not answer with a number")
+            said = f"the witness {name!r} returned {self.said or 'nothing'}, no number"
+            return Finding(None, "none", said)
         after = at - since
         if alive > before:
             return Finding(False, "witness", f"{name}: {alive - before} alive {after:.1f} s later")
@@ -199,26 +256,42 @@ class Evidence:
                 False, "witness", f"{name}: none alive, but not until {after:.1f} s later"
             )
         if begun.seen is None:
-            return Finding(None, "none", f"{name} never saw it begin")
+            said = f"the witness {name!r} returned {alive} before, meanwhile and afterwards"
+            return Finding(None, "none", f"{said}: it never saw it begin")
         return Finding(True, "witness", f"{name}: none alive", at - since)
 
     async def _by_effect(self, begun: Begun, asked: Sequence[Asked], since: float) -> Finding:
-        stamp = self._stamp()
+        """Look until the file would have changed again if nothing had been cancelled."""
+        stamp, looked = self._stamp(), trio.current_time()
         ends = [it.sent_at + it.seconds for it in asked if it.seconds is not None]
         past_its_end = bool(ends) and len(ends) == len(asked)
         watch = since + 2 * self._pace.grace
-        if begun.seen is None and past_its_end:
-            watch = max(ends) + self._pace.grace
+        if past_its_end and not self._expected(asked, looked, watch):
+            watch = max(watch, max(ends) + self._pace.grace)
         while trio.current_time() < watch:
             await trio.sleep(self._pace.poll)
             if self._stamp() != stamp:
                 after = trio.current_time() - since
                 return Finding(False, "effect", f"the file changed {after:.1f} s later")
+        if not self._expected(asked, looked, watch):
+            return Finding(None, "none", self._unproven())
         if begun.seen == "effect":
             return Finding(True, "effect", "the file changes no more")
-        if past_its_end:
-            return Finding(True, "effect", "the file did not change until after its time")
-        return Finding(None, "none", "the file never changed, before or after")
+        return Finding(True, "effect", "the file did not change until after its time")
+
+    def _expected(self, asked: Sequence[Asked], begin: float, end: float) -> bool:
+        rehearsal = self.rehearsal
+        return rehearsal is not None and all(rehearsal.expects(it, begin, end) for it in asked)
+
+    def _unproven(self) -> str:
+        """Why it says nothing that the file has not changed."""
+        file, changes = f"the file {self._effect}", self.rehearsal.changes if self.rehearsal else ()
+        if not changes:
+            return f"{file} did not change in a run that nobody cancelled, so it proves nothing"
+        return (
+            f"{file} did not change, but in a run that nobody cancelled it changed for the last "
+            f"time {changes[-1]:.1f} s after the call, so that proves nothing"
+        )
 
     async def _by_cpu(self, before: float, asked: Sequence[Asked]) -> Finding:
         """Look again while it is not clear, and none of the work would have ended by itself."""

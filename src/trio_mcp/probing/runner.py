@@ -11,7 +11,7 @@ import trio
 
 from ..runtime.groups import leaf_of
 from .asked import Asked, Conversation, ConversationLost
-from .evidence import Begun, Evidence, Mark, alive_in
+from .evidence import Begun, Evidence, Mark, Rehearsal, alive_in
 from .pace import Pace
 from .report import Check, Finding, Verdict
 from .speech import InSession, Stateless
@@ -117,6 +117,7 @@ class Runner:
         self._witness = witness
         self._nursery = nursery
         self._pid = pid
+        self._rehearsals: dict[str, Rehearsal] | None = {} if effect is not None else None
         self._main: Conversation | None = None
         self._aside: Conversation | None = None
 
@@ -233,7 +234,7 @@ class Runner:
             if one.lost is not None:
                 raise ConversationLost(one.lost)
             if one.answers:
-                raise Unfit(f"{work.tool} ended by itself: {said(one)}")
+                raise Unfit(f"{work.tool} ended by itself: {said(one)}{self._missing(work)}")
         return Started(asked, mark, begun)
 
     async def stop(self, conversation: Conversation, started: Started) -> Finding:
@@ -271,26 +272,63 @@ class Runner:
             started.mark, max(ends, default=now + pace.work) - now + pace.grace
         )
 
+    def _missing(self, work: Work) -> str:
+        """How to give a tool the arguments that it requires, if it was called without them."""
+        for tool in self._tools:
+            schema = tool.get("inputSchema")
+            required = schema.get("required") if isinstance(schema, dict) else None
+            if tool.get("name") != work.tool or not isinstance(required, list):
+                continue
+            given = work.params(0)["arguments"]
+            missing = [name for name in required if isinstance(name, str) and name not in given]
+            if missing:
+                example = ", ".join(f'"{name}": …' for name in missing)
+                return f"; its arguments are given as --tool {work.tool}='{{{example}}}'"
+        return ""
+
+    async def _rehearse(self, work: Work) -> None:
+        """Run a slow tool once, and let it end by itself, to see when it changes the file. One that
+        goes on for longer than others are asked to run is cancelled."""
+        if self._rehearsals is None:
+            return
+        if work.tool not in self._rehearsals:
+            conversation, seconds = await self.main(), self.pace.work
+            mark = await self.evidence.mark()
+            asked = await conversation.ask("tools/call", work.params(seconds))
+            asked.seconds = work.lasts(seconds)
+            longest = seconds if asked.seconds is None else asked.seconds + self.pace.answer
+            changes = await self.evidence.changes(mark, asked, longest)
+            if asked.lost is not None:
+                raise ConversationLost(asked.lost)
+            if not asked.answers and not asked.over:
+                await conversation.cancel(asked)
+            self._rehearsals[work.tool] = Rehearsal(changes, asked.seconds)
+        self.evidence.rehearsal = self._rehearsals[work.tool]
+
     async def _count(self) -> int | None:
         assert self._witness is not None
         conversation = await self.aside()
         params = self._witness.params(0)
         asked = await conversation.ask("tools/call", params, token=False)
         answer = await asked.answer(self.pace.answer)
-        return alive_in(answer.message.get("result")) if answer is not None else None
+        alive = alive_in(answer.message.get("result")) if answer is not None else None
+        if alive is None:
+            self.evidence.said = said(asked).removeprefix("a result: ") if answer else None
+        return alive
 
     # Checks ---------------------------------------------------------------------------------------
 
     async def check(self, step: Step, work: Work) -> Check:
         """Do it, in bounded time; nothing of it is left but what the server leaves."""
         outcome = Outcome("fail", f"it did not come to an end within {self.pace.check:g} s")
-        with trio.move_on_after(self.pace.check):
-            try:
+        try:
+            await self._rehearse(work)
+            with trio.move_on_after(self.pace.check):
                 outcome = await step.run(self, work)
-            except Unfit as why:
-                outcome = Outcome(why.verdict, str(why), "none")
-            except (ConversationLost, OSError) as error:
-                outcome = Outcome("fail", str(error))
+        except Unfit as why:
+            outcome = Outcome(why.verdict, str(why), "none")
+        except (ConversationLost, OSError) as error:
+            outcome = Outcome("fail", str(error))
         return Check(
             name=step.name,
             done=step.done,
@@ -313,5 +351,6 @@ def said(asked: Asked) -> str:
         return f"error: {text}"
     result = message.get("result")
     content = result.get("content") if isinstance(result, dict) else None
-    first = content[0].get("text", "") if isinstance(content, list) and content else ""
-    return f"{'an error' if not asked.answers[0].is_result else 'a result'}: {str(first)[:80]!r}"
+    first = content[0] if isinstance(content, list) and content else None
+    text = first.get("text", "") if isinstance(first, dict) else ""
+    return f"{'an error' if not asked.answers[0].is_result else 'a result'}: {str(text)[:80]!r}"

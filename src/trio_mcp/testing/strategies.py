@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hypothesis import strategies as st
+try:
+    from hypothesis import strategies as st
+except ModuleNotFoundError as error:
+    if error.name != "hypothesis":
+        raise
+    raise ModuleNotFoundError(
+        "trio_mcp.testing.strategies needs Hypothesis: install trio-mcp[testing]", name=error.name
+    ) from None
 
 from .wires.faults import (
     Break,

@@ -11,7 +11,7 @@ from trio.abc import HalfCloseableStream, Stream
 
 from ...transports.framing import LineReader, Oversize
 from ..wires.http_reader import Data, Head, HttpReader, NoHttp, Part
-from .transcript import Transcript
+from .transcript import Transcript, given_transcript
 from .wording import Side, quoted
 
 __all__ = ["RecordedStream"]
@@ -35,6 +35,7 @@ class RecordedStream(HalfCloseableStream):
         self, stream: Stream, transcript: Transcript, *, far: bool = False, http: bool = False
     ) -> None:
         self.transport_stream = stream
+        transcript = given_transcript(transcript)
         sent: Side = "far" if far else "near"
         received: Side = "near" if far else "far"
         if http:

@@ -6,15 +6,17 @@ import difflib
 import re
 import textwrap
 from collections.abc import Collection, Hashable
+from typing import Any
 
 import attrs
 import trio
 
 from .wording import Side, Wording, clip, plain
 
-__all__ = ["Entry", "Transcript", "TranscriptDiffers"]
+__all__ = ["Entry", "Transcript", "TranscriptDiffers", "given_transcript"]
 
-_TIME = re.compile(r"\d+\.\d{3} ")
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s+(?=\S)")
+"""Seconds; shown with three decimals, and compared to as many, however they are written."""
 
 
 class TranscriptDiffers(AssertionError):
@@ -53,7 +55,7 @@ class Transcript:
 
     - indentation and blank lines do not matter; ``…`` stands for any text in a line, and for any
       lines if it is alone;
-    - a line without a time says nothing of the time.
+    - a line without a time says nothing of the time; ``1``, ``1.0`` and ``1.000`` are one time.
     """
 
     def __init__(
@@ -166,14 +168,33 @@ class Transcript:
         return len(said) in reached
 
 
+def given_transcript(given: Any) -> Transcript:
+    """That one, or a new one for ``None``. Raises ``TypeError`` for anything else."""
+    if given is not None and not isinstance(given, Transcript):
+        named = repr(given) if isinstance(given, str) else ""
+        raise TypeError(f"transcript= takes a Transcript: Transcript({named}), not {given!r:.80}")
+    return Transcript() if given is None else given
+
+
 def _lines_of(text: str) -> list[str]:
     return [line.strip() for line in textwrap.dedent(text).splitlines() if line.strip()]
 
 
 def _fits(wanted: str, said: str) -> bool:
-    said = said.strip()
-    if not _TIME.match(wanted):
-        said = _TIME.sub("", said, count=1).strip() if _TIME.match(said) else said
+    at, text = _timed(said.strip())
+    if _like(wanted, text):
+        return True  # whoever has a name like "7 dwarfs" says it without a time
+    wanted_at, wanted = _timed(wanted)
+    return wanted_at is not None and wanted_at == at and _like(wanted, text)
+
+
+def _timed(line: str) -> tuple[str | None, str]:
+    """Its time, with three decimals, and the rest of it."""
+    found = _TIME.match(line)
+    return (f"{float(found[1]):.3f}", line[found.end() :]) if found is not None else (None, line)
+
+
+def _like(wanted: str, said: str) -> bool:
     pattern = ".*".join(re.escape(part) for part in _spaced(wanted).split("…"))
     return re.fullmatch(pattern, _spaced(said)) is not None
 

@@ -8,6 +8,7 @@ as they were before any fault.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -220,7 +221,14 @@ class Break(Hold):
 
 
 def check_schedule(faults: Any, *, http: bool = False) -> tuple[Fault, ...]:
-    """Raises ``TypeError`` for what is no fault, and for positions of HTTP elsewhere."""
+    """Raises ``TypeError`` for what is no schedule, what is no fault, and for positions of HTTP
+    elsewhere."""
+    if isinstance(faults, Fault):
+        raise TypeError(f"a schedule is a list of faults: [{faults!r}], not {faults!r} alone")
+    if isinstance(faults, (str, bytes, Mapping)) or not isinstance(faults, Iterable):
+        raise TypeError(
+            f"a schedule is a list of faults, such as [Drop(at=Line(2))], not {faults!r:.200}"
+        )
     checked = tuple(faults)
     for fault in checked:
         if not isinstance(fault, Fault):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import trio
 
@@ -39,8 +40,10 @@ async def faulty_relay(
         of a WebSocket's handshake, for one.
     :param must_happen: whether all of them have to happen; :class:`.FaultsMissed` if not.
 
-    Either side's end is passed on as one. Cancelling ends it at once.
+    Either side's end is passed on as one. Cancelling ends it at once. Raises ``TypeError`` for what
+    is no port, and no schedule.
     """
+    _check_port(port)
     sends, receives = check_schedule(sending, http=True), check_schedule(receiving, http=True)
     failure: BaseException | None = None
     try:
@@ -74,6 +77,13 @@ async def faulty_relay(
             relay.connections[0].check_happened()
         elif sends or receives:
             raise FaultsMissed("nothing has connected")
+
+
+def _check_port(port: Any) -> None:
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
+        raise TypeError(
+            f"faulty_relay takes the number of a port of 127.0.0.1, such as 8000, not {port!r:.80}"
+        )
 
 
 async def _relay_both(client: trio.SocketStream, server: FaultyStream) -> None:

@@ -68,11 +68,27 @@ class Answer:
     body: bytes | None = None
 
     def __attrs_post_init__(self) -> None:
+        self._check_types()
         said = self.result is not None or self.error is not None or self.events is not None
         if self.body is not None and said:
             raise ValueError("an answer has a body, or a result, an error and events")
         if self.result is not None and self.error is not None:
             raise ValueError("an answer has a result or an error")
+
+    def _check_types(self) -> None:
+        if self.body is not None and not isinstance(self.body, (bytes, bytearray)):
+            raise TypeError(f"body is bytes, such as b'…' or text.encode(), not {self.body!r:.80}")
+        if isinstance(self.status, bool) or not isinstance(self.status, int):
+            raise TypeError(f"status is a number such as 503, not {self.status!r:.80}")
+        mappings = {"headers": self.headers, "result": self.result, "error": self.error}
+        for name, value in mappings.items():
+            if value is not None and not isinstance(value, Mapping):
+                raise TypeError(f"{name} is a dict, not {value!r:.80}")
+        if isinstance(self.events, (str, bytes)) or not isinstance(self.events or (), Sequence):
+            raise TypeError(f"events is a list of messages or bytes, not {self.events!r:.80}")
+        for event in self.events or ():
+            if not isinstance(event, (bytes, Mapping)):
+                raise TypeError(f"an event is a message (a dict) or bytes, not {event!r:.80}")
 
     def pieces(self, request: StubRequest) -> list[bytes]:
         """Its head, then its body, chunk by chunk if it is an event stream."""

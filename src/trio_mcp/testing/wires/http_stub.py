@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -19,7 +19,7 @@ from ...runtime.groups import leaf_of
 from ...server import Server
 from ..blocks import first_of
 from ..transcripts.recorded_stream import RecordedStream
-from ..transcripts.transcript import Transcript
+from ..transcripts.transcript import Transcript, given_transcript
 from .faults import Fault, check_schedule
 from .faulty_stream import FaultsMissed, FaultyStream, Happened
 from .http_answers import Answer, Answering, StubRequest, discovery_answer
@@ -96,9 +96,12 @@ async def http_stub(
 
     An answer ends when the client hangs up, or shuts down its side, and with it the request to the
     server. What the block raises, and what ``answers`` and ``faults`` raise, comes out as it is.
-    Cancelling ends it at once, the server as :meth:`~trio_mcp.Server.serve_http` does.
+    Cancelling ends it at once, the server as :meth:`~trio_mcp.Server.serve_http` does. Raises
+    ``TypeError`` for answers and faults that are none.
     """
-    transcript = Transcript() if transcript is None else transcript
+    _check_answers(answers)
+    scheduled = _by_number(faults)
+    transcript = given_transcript(transcript)
     failure: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -107,7 +110,7 @@ async def http_stub(
                 upstream = await nursery.start(partial(answers.serve_http, port=0))
             (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
             stub = HttpStub(f"http://127.0.0.1:{_port_of(listener)}/mcp", transcript)
-            site = _Site(stub, answers, faults, upstream)
+            site = _Site(stub, answers, faults if callable(faults) else scheduled, upstream)
             async with trio.open_nursery() as connections:
                 connections.start_soon(trio.serve_listeners, site.serve, [listener])
                 try:
@@ -124,6 +127,56 @@ async def http_stub(
         stub.check_happened()
 
 
+def _check_answers(answers: Any) -> None:
+    if isinstance(answers, Server):
+        return
+    if callable(answers):
+        _check_takes_request("answers", answers, f"http_stub({_name_of(answers)}())")
+        return
+    if isinstance(answers, (str, bytes)) or not isinstance(answers, Sequence):
+        raise TypeError(
+            "http_stub takes a Server, a list of Answers, such as [Answer(result={…})], or a "
+            f"function of the request, not {answers!r:.200}"
+        )
+    for one in answers:
+        if not isinstance(one, Answer):
+            raise TypeError(f"a list of answers has Answer(result=…) in it, not {one!r:.200}")
+
+
+def _by_number(faults: Any) -> dict[int, tuple[Fault, ...]]:
+    """The schedules of those that are given by the number of the request."""
+    if faults is None:
+        return {}
+    if callable(faults):
+        _check_takes_request("faults", faults, "faults={3: [HalfClose(at=Body(20))]}")
+        return {}
+    if not isinstance(faults, Mapping):
+        raise TypeError(
+            "faults= takes schedules by the number of the request, from 1: "
+            f"{{1: [Drop(at=Body())]}}, or a function of the request, not {faults!r:.200}"
+        )
+    for number in faults:
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise TypeError(f"requests have the numbers 1, 2, …, as in {{1: […]}}, not {number!r}")
+    return {number: check_schedule(one, http=True) for number, one in faults.items()}
+
+
+def _check_takes_request(what: str, function: Callable[..., Any], instead: str) -> None:
+    try:
+        inspect.signature(function).bind(None)
+    except ValueError:
+        return  # it does not tell
+    except TypeError:
+        raise TypeError(
+            f"{what} that are a function are called with the request, and {_name_of(function)} "
+            f"does not take one; did you mean {instead}?"
+        ) from None
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
 def _port_of(listener: trio.SocketListener) -> int:
     port: int = listener.socket.getsockname()[1]
     return port
@@ -136,7 +189,7 @@ class _Site:
         self,
         stub: HttpStub,
         answers: Server | Answering,
-        faults: Faults | None,
+        faults: Callable[[StubRequest], Iterable[Fault]] | Mapping[int, tuple[Fault, ...]],
         upstream: int | None,
     ) -> None:
         self.stub = stub
@@ -144,9 +197,7 @@ class _Site:
         self._answers = answers
         self._left = None if isinstance(answers, Server) or callable(answers) else deque(answers)
         self._by_request = faults if callable(faults) else None
-        self._by_number: dict[int, tuple[Fault, ...]] = {}
-        if isinstance(faults, Mapping):
-            self._by_number = {n: check_schedule(one, http=True) for n, one in faults.items()}
+        self._by_number = {} if callable(faults) else dict(faults)
         stub._missed.update(self._by_number)
         self._count = 0
         self._bug: BaseException | None = None
@@ -195,6 +246,11 @@ class _Site:
                 found = self._answers(request)
                 if inspect.isawaitable(found):
                     found = await found
+                if found is not None and not isinstance(found, Answer):
+                    raise TypeError(
+                        "a function that answers returns an Answer or None, and "
+                        f"{_name_of(self._answers)} returned something that is not: {found!r:.200}"
+                    )
         if found is None:
             found = discovery_answer(request)
         if found is None and self._left:
