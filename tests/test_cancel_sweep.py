@@ -353,7 +353,8 @@ def test_a_task_that_outlives_its_request() -> None:
     report = sweep(spawns)
     assert [(one.kind, one.checkpoint) for one in report.problems] == [("leaked", 0)]
     assert "even if nobody cancels it" in report.describe()
-    assert re.search(r"a task still runs: .*sleep_forever, begun at .*:\d+", report.problems[0].note)
+    note = report.problems[0].note
+    assert re.search(r"a task still runs: .*sleep_forever, begun at .*:\d+", note)
     assert sweep(spawns, ignore={"leaked"}).problems == ()
 
 
