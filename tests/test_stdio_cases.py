@@ -28,6 +28,7 @@ import trio.testing
 
 from trio_mcp import Limits
 from trio_mcp.transports.framing import LineReader
+from trio_mcp.transports.wire import CHUNK, READ, StreamWire
 
 from .peers.fixture_server import Fixtures
 from .peers.limited_server import ROOT, environment, limited
@@ -703,3 +704,32 @@ async def test_the_descriptors_are_left_as_they_were() -> None:
                 process.terminate()
                 assert await exit_status(process, 2) == 0
                 assert os.get_blocking(fd)
+
+
+async def test_long_lines_are_read_in_larger_pieces_than_short_ones() -> None:
+    sizes: list[int] = []
+
+    class Counting(trio.abc.ReceiveStream):
+        def __init__(self, data: bytes) -> None:
+            self._data = data
+
+        async def receive_some(self, max_bytes: int | None = None) -> bytes:
+            assert max_bytes is not None
+            sizes.append(max_bytes)
+            await trio.lowlevel.checkpoint()
+            some, self._data = self._data[:max_bytes], self._data[max_bytes:]
+            return some
+
+        async def aclose(self) -> None:
+            pass
+
+    lines = [b"x" * length for length in (10, 300_000, 10, 100)]
+    counting = Counting(b"\n".join(lines) + b"\n")
+    wire = StreamWire(counting, trio.testing.MemorySendStream(), "test", 1_000_000)
+    frames: list[object] = []
+    while (some := await wire.receive()) is not None:
+        frames += some
+    assert frames == lines
+    assert sizes[0] == READ
+    assert CHUNK in sizes
+    assert len(sizes) < 12

@@ -8,7 +8,7 @@ the next LF.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 __all__ = ["Frame", "LineReader", "Oversize", "join_lines"]
 
@@ -22,6 +22,9 @@ class Oversize:
 
 Frame: TypeAlias = bytes | Oversize
 
+LONG: Final = 8 * 1024
+"""Bytes of a line that is longer than most."""
+
 
 class LineReader:
     """Bytes in, lines out; keeps at most ``limit`` bytes of an unfinished line."""
@@ -30,6 +33,11 @@ class LineReader:
         self._limit = limit
         self._kept = bytearray()
         self._skipping = False
+
+    @property
+    def in_a_long_line(self) -> bool:
+        """Whether what comes next is part of a line that is longer than most."""
+        return self._skipping or len(self._kept) > LONG
 
     def feed(self, data: bytes | bytearray) -> list[Frame]:
         """The lines that end in ``data``, without their line ends; blank ones left out."""

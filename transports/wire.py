@@ -12,12 +12,12 @@ from .framing import Frame, LineReader, join_lines
 
 __all__ = ["ExplainedWire", "StreamWire", "Wire"]
 
-READ: Final = 16 * 1024
+READ: Final = 8 * 1024
 """Bytes read at a time. So many requests begin, or are cancelled, in one turn of the loop; with
 more of them others wait longer, and what they leave is cleared away later."""
 
 CHUNK: Final = 64 * 1024
-"""Bytes written between two signs of life."""
+"""Bytes written between two signs of life, and read at a time of a long line."""
 
 
 class Wire(Protocol):
@@ -69,7 +69,8 @@ class StreamWire:
 
     async def receive(self) -> list[Frame] | None:
         while not self._ended:
-            data = await self._receive_stream.receive_some(READ)
+            size = CHUNK if self._lines.in_a_long_line else READ
+            data = await self._receive_stream.receive_some(size)
             if data:
                 frames = self._lines.feed(data)
             else:
