@@ -8,12 +8,13 @@ from typing import Final
 
 import trio
 
+from ..wire import READ
 from .parts import Parts
 
 __all__ = ["CHUNK", "CONTROL_BYTES", "Pipe", "linger"]
 
 CHUNK: Final = 64 * 1024
-"""Bytes read, and bytes written between two signs of life, at a time."""
+"""Bytes written between two signs of life, and read at a time of a long message."""
 
 CONTROL_BYTES: Final = 64 * 1024
 """Pongs that may wait for a peer that pings and does not read; with more, it is cut off."""
@@ -78,7 +79,7 @@ class Pipe(trio.abc.Stream):
             early, self._early = self._early, b""
             return early
         try:
-            data = await self._stream.receive_some(CHUNK)
+            data = await self._stream.receive_some(CHUNK if self._parts.kept > READ else READ)
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
             self._end()
             raise trio.BrokenResourceError("the stream is broken") from error
