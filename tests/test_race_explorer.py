@@ -860,6 +860,31 @@ def test_a_runtime_that_breaks_an_invariant_is_caught(
         assert f"✗ {problem.kind}: " in problem.diagram
 
 
+def test_an_answer_before_the_children_of_any_handler_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def leaves_work(ctx: Context) -> str:
+        ctx.nursery.start_soon(trio.sleep, 2)
+        await trio.sleep(1)
+        return "done"
+
+    assert not race_of(leaves_work, actions=[COMPLETE], exhaust=1).problems
+    answers_before_the_children_end(monkeypatch)
+    report = race_of(leaves_work, actions=[COMPLETE], exhaust=1)
+    assert "leaked" in found(report)
+    assert "work of 1 task still runs" in report.describe()
+
+
+def test_an_error_of_a_tool_is_one_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def finish(self: ServerConnection, exchange: Exchange) -> None:
+        exchange.is_error = False
+        really(self, exchange)
+
+    really = ServerConnection.finish
+    monkeypatch.setattr(ServerConnection, "finish", finish)
+    assert found(race_of(fails, actions=[COMPLETE], exhaust=1)) == {"disagrees": order()}
+
+
 # HTTP ---------------------------------------------------------------------------------------------
 
 
@@ -952,6 +977,9 @@ def test_an_answer_over_http_may_be_long() -> None:
     [
         (http_end_cancels_nothing, {"unbounded": order(), "disagrees": order(CANCEL, COMPLETE)}),
         (http_answers_twice, {"connection": order(), "answers": order(COMPLETE)}),
+        (children_are_cut_off, {"disagrees": order(COMPLETE)}),
+        (an_error_is_completed, {"disagrees": order(COMPLETE)}),
+        (cleanups_are_not_counted, {"disagrees": order()}),
     ],
 )
 def test_an_http_server_that_breaks_an_invariant_is_caught(

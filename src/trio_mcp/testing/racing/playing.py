@@ -348,7 +348,7 @@ class Play:
         """All that the request has started is to have ended by now."""
         at = len(self.trace) - 1
         if tasks := len(self.watch.tasks - {self.watch.root}):
-            self.outlived.append((at, f"{tasks} tasks of its handler still run"))
+            self.outlived.append((at, f"work of {tasks} task{'s' * (tasks > 1)} still runs"))
         elif self.script is not None and self.script.to_clean:
             self.outlived.append((at, f"{self.script.to_clean} clean-ups have yet to run"))
 
