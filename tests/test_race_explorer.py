@@ -75,7 +75,7 @@ def found(report: RaceReport) -> dict[str, Order]:
 
 @pytest.fixture(scope="module")
 def clean() -> RaceReport:
-    return race(examples=80, ticks=12)
+    return race(examples=40, ticks=12)
 
 
 def test_the_runtime_holds_in_every_order(clean: RaceReport) -> None:
@@ -140,7 +140,7 @@ async def is_endless(ctx: Context) -> str:
 
 @pytest.mark.parametrize("handler", [cleans_up, has_children, fails, is_endless])
 def test_a_good_handler_has_no_problems(handler: Handler) -> None:
-    report = race_of(handler, exhaust=1, ticks=5, examples=20)
+    report = race_of(handler, exhaust=1, ticks=4, examples=10)
     report.raise_for_problems()
     assert report.stopped is None
 
@@ -889,7 +889,7 @@ def test_an_error_of_a_tool_is_one_in_the_record(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_runtime_holds_over_http() -> None:
-    report = race(wire="http", examples=40, ticks=3)
+    report = race(wire="http", examples=20, ticks=3)
     report.raise_for_problems()
     assert report.orders > 150
 
@@ -916,7 +916,7 @@ def test_a_mistake_is_found_over_http_where_closing_is_the_cancellation(
 
 @pytest.mark.parametrize("handler", [cleans_up, has_children, fails, is_endless])
 def test_a_good_handler_has_no_problems_over_http(handler: Handler) -> None:
-    race_of(handler, wire="http", exhaust=1, examples=30).raise_for_problems()
+    race_of(handler, wire="http", exhaust=1, examples=20).raise_for_problems()
 
 
 def http_end_cancels_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -969,7 +969,7 @@ def test_an_answer_over_http_may_be_long() -> None:
         await trio.sleep(1)
         return "x" * 300_000
 
-    race_of(is_long, wire="http", exhaust=1, ticks=7).raise_for_problems()
+    race_of(is_long, wire="http", exhaust=1, ticks=5).raise_for_problems()
 
 
 @pytest.mark.parametrize(
@@ -1053,7 +1053,7 @@ def test_a_race_is_the_same_each_time_and_leaves_chance_alone() -> None:
     chance = trio._core._run._r
     before = chance.getstate()
     random.seed(1)
-    reports = [race([CANCEL, SHUTDOWN], examples=40, ticks=3, seed=7) for _ in range(2)]
+    reports = [race([CANCEL, SHUTDOWN], examples=20, ticks=3, seed=7) for _ in range(2)]
     assert reports[0] == reports[1]
     assert chance.getstate() == before
     assert trio._core._run._r is chance
@@ -1373,7 +1373,7 @@ def _stock() -> Iterator[None]:
     showroom.copies.update(before)
 
 
-SHORT: dict[str, Any] = {"examples": 50, "exhaust": 1, "ticks": 0}
+SHORT: dict[str, Any] = {"examples": 30, "exhaust": 1, "ticks": 0}
 
 
 @pytest.mark.parametrize(
