@@ -75,7 +75,7 @@ def found(report: RaceReport) -> dict[str, Order]:
 
 @pytest.fixture(scope="module")
 def clean() -> RaceReport:
-    return race(examples=100, ticks=12)
+    return race(examples=40, ticks=12)
 
 
 def test_the_runtime_holds_in_every_order(clean: RaceReport) -> None:
@@ -140,7 +140,7 @@ async def is_endless(ctx: Context) -> str:
 
 @pytest.mark.parametrize("handler", [cleans_up, has_children, fails, is_endless])
 def test_a_good_handler_has_no_problems(handler: Handler) -> None:
-    report = race_of(handler, exhaust=1, ticks=5, examples=20)
+    report = race_of(handler, exhaust=1, ticks=4, examples=10)
     report.raise_for_problems()
     assert report.stopped is None
 
@@ -636,11 +636,86 @@ def cancels_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Exchange, "cancel", cancel)
 
 
+def after_the_handler(do: Callable[[Exchange, Any], object]) -> Mutation:
+    """The raced handler has returned, and its children still run."""
+
+    def mutate(patch: pytest.MonkeyPatch) -> None:
+        async def handle(self: Dispatcher, exchange: Exchange) -> Any:
+            result = await really(self, exchange)
+            if exchange.request.method == "tools/call":
+                do(exchange, result)
+            return result
+
+        really = Dispatcher.handle
+        patch.setattr(Dispatcher, "handle", handle)
+
+    return mutate
+
+
+def answers_before_the_children_end(patch: pytest.MonkeyPatch) -> None:
+    def once(name: str) -> None:
+        def changed(self: Exchange, *outcome: Any) -> None:
+            if self._frame is None and not self.answered:
+                really(self, *outcome)
+
+        really = getattr(Exchange, name)
+        patch.setattr(Exchange, name, changed)
+
+    once("_queue_outcome")
+    once("_unwind")
+    after_the_handler(lambda exchange, result: exchange._queue_outcome(result, None))(patch)
+
+
+def children_are_cut_off(patch: pytest.MonkeyPatch) -> None:
+    after_the_handler(lambda exchange, result: exchange.nursery.cancel_scope.cancel())(patch)
+
+
+def children_belong_to_the_connection(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Exchange, "nursery", property(lambda self: self.peer._nursery))
+
+
+def an_error_is_completed(patch: pytest.MonkeyPatch) -> None:
+    really = Lifecycle.claim
+    patch.setattr(Lifecycle, "claim", lambda self, *, failed: really(self, failed=False))
+
+
+def a_result_is_failed(patch: pytest.MonkeyPatch) -> None:
+    really = Lifecycle.claim
+    patch.setattr(Lifecycle, "claim", lambda self, *, failed: really(self, failed=True))
+
+
+def error_text_is_lost(patch: pytest.MonkeyPatch) -> None:
+    def finish(self: ServerConnection, exchange: Exchange) -> None:
+        exchange.error_text = None
+        really(self, exchange)
+
+    really = ServerConnection.finish
+    patch.setattr(ServerConnection, "finish", finish)
+
+
+def cleanups_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Exchange, "note_cleanup", Exchange._keep_worst)
+
+
+def exit_callbacks_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    async def exit_(self: Exchange, exits: ExitCallbacks) -> None:
+        await really(self, exits)
+        self.cleanups -= 1
+
+    really = Exchange._exit
+    patch.setattr(Exchange, "_exit", exit_)
+
+
+def clean_up_is_worse(patch: pytest.MonkeyPatch) -> None:
+    really = Exchange.note_cleanup
+    patch.setattr(Exchange, "note_cleanup", lambda self, outcome: really(self, "error"))
+
+
 Mutation = Callable[[pytest.MonkeyPatch], None]
 IN_TICKS = {"exhaust": 1}
 QUIET = {"ticks": 0}
 
-GUARD = order(COMPLETE, (CANCEL, Gap(moves=1, ticks=3)))
+GUARD = order(COMPLETE, (CANCEL, Gap(moves=1, ticks=6)))
 """The answer waits in the writer: of all ticks, that is the one."""
 
 MUTATIONS: list[tuple[Mutation, dict[str, int], list[Action], dict[str, Order]]] = [
@@ -672,8 +747,18 @@ MUTATIONS: list[tuple[Mutation, dict[str, int], list[Action], dict[str, Order]]]
         {"connection": order(), "terminal state": order(COMPLETE), "answers": order(COMPLETE)},
     ),
     (scope_is_not_removed, QUIET, [CANCEL, COMPLETE], {"leaked": order()}),
-    (late_outcome_is_lost, QUIET, [CANCEL, COMPLETE], {"late outcome": order(COMPLETE, CANCEL)}),
-    (second_cancel_cleans_up_again, QUIET, [CANCEL, DUPLICATE], {"clean-up": order(DUPLICATE)}),
+    (
+        late_outcome_is_lost,
+        QUIET,
+        [CANCEL, COMPLETE],
+        {kind: order(COMPLETE, CANCEL) for kind in ("late outcome", "raised")},
+    ),
+    (
+        second_cancel_cleans_up_again,
+        QUIET,
+        [CANCEL, DUPLICATE],
+        {kind: order(DUPLICATE) for kind in ("clean-up", "disagrees", "leaked")},
+    ),
     (
         second_cancel_ends_it_again,
         QUIET,
@@ -708,7 +793,10 @@ MUTATIONS: list[tuple[Mutation, dict[str, int], list[Action], dict[str, Order]]]
         cancel_crashes_the_reader,
         QUIET,
         [CANCEL, COMPLETE],
-        {kind: order() for kind in ("crashed", "disagrees", "connection")},
+        {
+            **{kind: order() for kind in ("crashed", "disagrees", "connection")},
+            "late outcome": order(COMPLETE, CANCEL),
+        },
     ),
     (reason_is_lost, QUIET, [CANCEL, COMPLETE], {"disagrees": order(CANCEL)}),
     (delivery_is_not_noted, QUIET, [CANCEL, COMPLETE], {"disagrees": order(COMPLETE)}),
@@ -725,6 +813,30 @@ MUTATIONS: list[tuple[Mutation, dict[str, int], list[Action], dict[str, Order]]]
     (a_system_task_stays, QUIET, [CANCEL], {"leaked": order()}),
     (wire_stays_open, QUIET, [COMPLETE], {"leaked": order()}),
     (time_is_of_another_clock, QUIET, [COMPLETE], {"disagrees": order(COMPLETE)}),
+    (
+        answers_before_the_children_end,
+        QUIET,
+        [COMPLETE],
+        {kind: order(COMPLETE) for kind in ("leaked", "disagrees")},
+    ),
+    (children_are_cut_off, QUIET, [COMPLETE], {"disagrees": order(COMPLETE)}),
+    (
+        children_belong_to_the_connection,
+        QUIET,
+        [CANCEL, COMPLETE],
+        {"leaked": order(), "disagrees": order()},
+    ),
+    (an_error_is_completed, QUIET, [COMPLETE], {"disagrees": order(COMPLETE)}),
+    (
+        a_result_is_failed,
+        QUIET,
+        [COMPLETE],
+        {"connection": order(), "disagrees": order(COMPLETE)},
+    ),
+    (error_text_is_lost, QUIET, [COMPLETE], {"disagrees": order(COMPLETE)}),
+    (cleanups_are_not_counted, QUIET, [COMPLETE], {"disagrees": order()}),
+    (exit_callbacks_are_not_counted, QUIET, [COMPLETE], {"disagrees": order()}),
+    (clean_up_is_worse, QUIET, [COMPLETE], {"raised": order(), "disagrees": order()}),
     (cancels_are_not_counted, QUIET, [CANCEL, DUPLICATE], {"disagrees": order(DUPLICATE)}),
 ]
 
@@ -748,11 +860,36 @@ def test_a_runtime_that_breaks_an_invariant_is_caught(
         assert f"✗ {problem.kind}: " in problem.diagram
 
 
+def test_an_answer_before_the_children_of_any_handler_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def leaves_work(ctx: Context) -> str:
+        ctx.nursery.start_soon(trio.sleep, 2)
+        await trio.sleep(1)
+        return "done"
+
+    assert not race_of(leaves_work, actions=[COMPLETE], exhaust=1).problems
+    answers_before_the_children_end(monkeypatch)
+    report = race_of(leaves_work, actions=[COMPLETE], exhaust=1)
+    assert "leaked" in found(report)
+    assert "work of 1 task still runs" in report.describe()
+
+
+def test_an_error_of_a_tool_is_one_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def finish(self: ServerConnection, exchange: Exchange) -> None:
+        exchange.is_error = False
+        really(self, exchange)
+
+    really = ServerConnection.finish
+    monkeypatch.setattr(ServerConnection, "finish", finish)
+    assert found(race_of(fails, actions=[COMPLETE], exhaust=1)) == {"disagrees": order()}
+
+
 # HTTP ---------------------------------------------------------------------------------------------
 
 
 def test_the_runtime_holds_over_http() -> None:
-    report = race(wire="http", examples=40, ticks=3)
+    report = race(wire="http", examples=20, ticks=3)
     report.raise_for_problems()
     assert report.orders > 150
 
@@ -779,7 +916,7 @@ def test_a_mistake_is_found_over_http_where_closing_is_the_cancellation(
 
 @pytest.mark.parametrize("handler", [cleans_up, has_children, fails, is_endless])
 def test_a_good_handler_has_no_problems_over_http(handler: Handler) -> None:
-    race_of(handler, wire="http", exhaust=1, examples=30).raise_for_problems()
+    race_of(handler, wire="http", exhaust=1, examples=20).raise_for_problems()
 
 
 def http_end_cancels_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -832,7 +969,7 @@ def test_an_answer_over_http_may_be_long() -> None:
         await trio.sleep(1)
         return "x" * 300_000
 
-    race_of(is_long, wire="http", exhaust=1, ticks=12).raise_for_problems()
+    race_of(is_long, wire="http", exhaust=1, ticks=5).raise_for_problems()
 
 
 @pytest.mark.parametrize(
@@ -840,6 +977,9 @@ def test_an_answer_over_http_may_be_long() -> None:
     [
         (http_end_cancels_nothing, {"unbounded": order(), "disagrees": order(CANCEL, COMPLETE)}),
         (http_answers_twice, {"connection": order(), "answers": order(COMPLETE)}),
+        (children_are_cut_off, {"disagrees": order(COMPLETE)}),
+        (an_error_is_completed, {"disagrees": order(COMPLETE)}),
+        (cleanups_are_not_counted, {"disagrees": order()}),
     ],
 )
 def test_an_http_server_that_breaks_an_invariant_is_caught(
@@ -913,7 +1053,7 @@ def test_a_race_is_the_same_each_time_and_leaves_chance_alone() -> None:
     chance = trio._core._run._r
     before = chance.getstate()
     random.seed(1)
-    reports = [race([CANCEL, SHUTDOWN], examples=40, ticks=3, seed=7) for _ in range(2)]
+    reports = [race([CANCEL, SHUTDOWN], examples=20, ticks=3, seed=7) for _ in range(2)]
     assert reports[0] == reports[1]
     assert chance.getstate() == before
     assert trio._core._run._r is chance
@@ -1233,7 +1373,7 @@ def _stock() -> Iterator[None]:
     showroom.copies.update(before)
 
 
-SHORT: dict[str, Any] = {"examples": 50, "exhaust": 1, "ticks": 0}
+SHORT: dict[str, Any] = {"examples": 30, "exhaust": 1, "ticks": 0}
 
 
 @pytest.mark.parametrize(

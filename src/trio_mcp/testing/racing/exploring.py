@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import attrs
@@ -64,6 +64,13 @@ class _Found:
     trace: Trace = attrs.Factory(Trace)
     was_quiet: bool = False
     waits_for_ever: bool = False
+    failing: _Found | None = None
+    """The same order with a tool that fails, for the tool of the library's own."""
+
+    def both(self) -> Iterator[_Found]:
+        yield self
+        if self.failing is not None:
+            yield self.failing
 
 
 class Explorer:
@@ -104,7 +111,8 @@ class Explorer:
                 raise RaceError(f"{name} fails though nothing happens to it: {why}")
             if played.check_failed is not None:
                 raise RaceError(f"{name} fails though nothing happens to it: {played.check_failed}")
-        self._keep(Order(), self._judge(played))
+        found = self._known[Order()] = self._judge(played, self._usual)
+        self._keep(Order(), found)
 
     def play_all(self, orders: Iterable[Order], longest: int) -> int:
         """Each of them, in turn. Returns ``longest``, or 0 if it was stopped."""
@@ -149,12 +157,13 @@ class Explorer:
             self._keep(order, self._look_at(order))
 
     def _keep(self, order: Order, found: _Found) -> None:
-        for breach in found.breaches:
-            if breach.kind not in self._problems:
-                diagram = diagram_of(found.trace, found.breaches)
-                self._problems[breach.kind] = RaceProblem(
-                    breach.kind, breach.note, order, diagram, breach.struck_at
-                )
+        for one in found.both():
+            for breach in one.breaches:
+                if breach.kind not in self._problems:
+                    diagram = diagram_of(one.trace, one.breaches)
+                    self._problems[breach.kind] = RaceProblem(
+                        breach.kind, breach.note, order, diagram, breach.struck_at
+                    )
 
     def _look_at(self, order: Order) -> _Found:
         """Play an order, unless that was done before."""
@@ -169,29 +178,28 @@ class Explorer:
                     "Pass reset=…, or a function that makes everything anew."
                 )
                 return _Found()
-            found = self._judge(played)
+            found = self._judge(played, self._usual)
+            if self._target is None and any(one.action is Action.COMPLETE for one in order.steps):
+                failing = self._judge(self._play(order, fails=True), "error")
+                found = attrs.evolve(found, failing=failing)
+            self._known[order] = found
         return found
 
-    def _judge(self, played: _Played) -> _Found:
+    def _judge(self, played: _Played, usual: str | None) -> _Found:
         play = played.play
-        all_of_it = breaches(play, self._usual, played.leaks, played.check_failed)
+        all_of_it = breaches(play, usual, played.leaks, played.check_failed)
         wrong = tuple(one for one in all_of_it if one.kind not in self._settings.ignore)
         # What an order has shown is kept, but for its trace if nothing is wrong.
-        found = self._known[play.order] = _Found(
-            wrong,
-            play.trace if wrong else Trace(),
-            play.was_quiet,
-            play.waits_for_ever,
-        )
-        return found
+        trace = play.trace if wrong else Trace()
+        return _Found(wrong, trace, play.was_quiet, play.waits_for_ever)
 
     # Playing --------------------------------------------------------------------------------------
 
-    def _play(self, order: Order) -> _Played:
+    def _play(self, order: Order, fails: bool = False) -> _Played:
         settings = self._settings
         if settings.reset is not None:
             settings.reset()
-        play, check = self._make(order)
+        play, check = self._make(order, fails)
         played = _Played(play)
         clock = trio.testing.MockClock()
         with taking_turns(Turns(order.turns)):
@@ -209,11 +217,11 @@ class Explorer:
             raise RaceError(f"{name} {watch.elsewhere}")
         return played
 
-    def _make(self, order: Order) -> tuple[Play, Check | None]:
+    def _make(self, order: Order, fails: bool) -> tuple[Play, Check | None]:
         settings, made = self._settings, self._target
         check, script = settings.check, None
         if made is None:
-            script = Script()
+            script = Script(fails)
             made, check = script.server, script.is_clean
         elif not isinstance(made, Server):
             made, check = divided(made(), check)
@@ -243,7 +251,8 @@ class _Hunt:
         self._kind: RaceKind | None = None
 
     def fails(self, order: Order) -> bool:
-        kinds = [one.kind for one in self._look_at(order).breaches if one.kind not in self._known]
+        breaches = [breach for one in self._look_at(order).both() for breach in one.breaches]
+        kinds = [breach.kind for breach in breaches if breach.kind not in self._known]
         if self._kind is None and kinds:
             self._kind = kinds[0]
         return self._kind is not None and self._kind in kinds

@@ -76,6 +76,8 @@ class Play:
         self.exchange: Exchange | None = None
         self.records: list[Record] = []
         self.left: list[str] = []
+        self.outlived: list[tuple[int, str]] = []  # the event before which all should have ended
+        self.script = script
         self.beside: Exchange | None = None
         self.said_beside: list[Any] = []
         self.said_late: list[Any] = []
@@ -96,7 +98,6 @@ class Play:
         self._core = server._core
         self._inflight_before = self._core.inflight
         self._request = request
-        self._script = script
         self._longest = longest
         self._wire: ChannelWire | HttpWire = made(self.note)
         self._let_go = trio.Event()  # the one beside it
@@ -176,8 +177,8 @@ class Play:
             self._is_to_be_told = step.gap.quiet and not step.gap.moves and not self._closed
             self._let_go.set()
             self._around.cancel("shutdown")
-        elif self._script is not None:
-            self._script.tell(action.value)
+        elif self.script is not None:
+            self.script.tell(action.value)
         elif action is Action.COMPLETE:
             await self._run_until(lambda: self._handler_over)
         else:
@@ -337,9 +338,19 @@ class Play:
                 (self.said_late if message.get("id") == LATE else self.said_beside).append(message)
             return
         self._append(what, text=text, message=message, place=place)
+        if what == "recorded" or (what == "written" and is_answer(message)):
+            self._look_what_still_runs()
         gone = what == "eof" or (what == "read" and _is_cancel(message))
         if gone and self.exchange is not None and self.exchange.ended_at is None:
             self._stop_within(self.watch.bound)
+
+    def _look_what_still_runs(self) -> None:
+        """All that the request has started is to have ended by now."""
+        at = len(self.trace) - 1
+        if tasks := len(self.watch.tasks - {self.watch.root}):
+            self.outlived.append((at, f"work of {tasks} task{'s' * (tasks > 1)} still runs"))
+        elif self.script is not None and self.script.to_clean:
+            self.outlived.append((at, f"{self.script.to_clean} clean-ups have yet to run"))
 
     def _append(self, what: What, **more: Any) -> None:
         self.trace.append(Event(what, trio.current_time(), self.watch.ticks, **more))

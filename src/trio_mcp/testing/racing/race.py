@@ -94,8 +94,9 @@ def race(
     ``race(make_server, "order_book", {"title": "Dune"}, check=lambda: not holds)`` races a tool of
     a server, through the real runtime, over a wire in memory. ``race()`` and
     ``race([Action.CANCEL, Action.COMPLETE])`` race a tool of the library's own, which does as it is
-    told, and so test the runtime. Each order is a Trio run of its own, on a ``MockClock``, in which
-    nothing is left to chance: call it from plain code, not from an async test.
+    told, and one that fails where that would return; and so test the runtime. Each order is a Trio
+    run of its own, on a ``MockClock``, in which nothing is left to chance: call it from plain code,
+    not from an async test.
 
     All short orders are played first, the smallest before the others; then each action in each
     tick of the scheduler after the request, and after each other action; then Hypothesis looks for

@@ -8,6 +8,7 @@ from ...runtime.journal import Record
 from ...runtime.lifecycle import CancelSource, State
 from .breach import Breach
 from .playing import Play
+from .raced import Script
 from .traces import Trace, is_about, is_answer
 
 __all__ = ["faults_of"]
@@ -17,6 +18,9 @@ def faults_of(play: Play, record: Record) -> Iterator[Breach]:
     """Where the journal tells another story than the trace."""
     for note in (*_times(play.trace, record), *_counts(play, record)):
         yield Breach("disagrees", note)
+    if play.script is not None:
+        for note in _clean_up(play.trace, record, play.script):
+            yield Breach("disagrees", note)
     yield from _drain(play, record)
     yield from _last_report(play, record)
 
@@ -68,6 +72,21 @@ def _cancels_while_it_stops(trace: Trace) -> int:
         and event.tick < last
         for event in trace
     )
+
+
+def _clean_up(trace: Trace, record: Record, script: Script) -> Iterator[str]:
+    """What the tool of the library's own has done: it knows."""
+    if record.cleanups != script.cleanups:
+        yield f"{script.cleanups} clean-ups have run, and the record says {record.cleanups}"
+    wanted: tuple[str | None, ...] = (None,)
+    if record.cause is not None:
+        at = trace.first("outcome")
+        failed = at is not None and trace[at].text == "error"  # then or before it was cancelled
+        wanted = ("clean", "error") if failed else ("clean",)
+    if record.cleanup not in wanted:
+        yield f"all clean-up went well, and the record says {record.cleanup}"
+    if script.was_cut_off and record.state is State.COMPLETED:
+        yield "a child of the handler was cut off, and the record says completed"
 
 
 def _drain(play: Play, record: Record) -> Iterator[Breach]:

@@ -46,8 +46,9 @@ class RaceProblem:
     - ``"unbounded"``: it did not end in time, or waited in a shield without a deadline, or with one
       that is too far away; or the server did not end;
     - ``"leaked"``: a task, a file descriptor, an async generator, an unclosed resource, something
-      in the scope tree, a slot, counted bytes, an open wire was left, or the cancellation of the
-      scope around the server was swallowed;
+      in the scope tree, a slot, counted bytes, an open wire was left, or what the handler has
+      started still ran as it was answered, or the cancellation of the scope around the server was
+      swallowed;
     - ``"swallowed"``: ``trio.Cancelled`` was raised in the handler, and it returned a result;
     - ``"raised"``: after the cancellation, something else than ``trio.Cancelled`` came out;
     - ``"clean-up"``: the check failed when all was over, or a ``ctx.cleanup`` block or the

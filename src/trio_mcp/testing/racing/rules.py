@@ -50,6 +50,9 @@ def breaches(
     yield from _connection(play)
     yield from _beside(play)
     yield from _late_request(play)
+    for at, what in play.outlived:
+        end = "in the journal" if play.trace[at].what == "recorded" else "answered"
+        yield Breach("leaked", f"the request is {end}, and {what}", at)
     for leak in [*play.left, *leaks]:
         yield Breach("leaked", leak)
     if check_failed is not None:
@@ -169,6 +172,10 @@ def _agreement(play: Play, record: Record) -> Iterator[Breach]:
         if not fits or record.delivered is not play.delivered:
             what = "an error" if failed else "a result"
             yield Breach("disagrees", f"the client has got {what}, and {_says(record)}", answers[0])
+        is_told = record.is_error or (record.error is not None and failed)
+        if _fails(trace[answers[0]].message) and not is_told and record.cause is None:
+            note = "the client has got an error, and the record says nothing of one"
+            yield Breach("disagrees", note, answers[0])
     elif (
         record.state is not State.CANCELLED
         or record.delivered is not None
@@ -176,6 +183,12 @@ def _agreement(play: Play, record: Record) -> Iterator[Breach]:
     ):
         yield Breach("disagrees", f"the client has got no answer, and {_says(record)}")
     yield from _cause(play, record)
+
+
+def _fails(message: Any) -> bool:
+    """Whether an answer tells of an error of the handler."""
+    result = message.get("result")
+    return "error" in message if result is None else result.get("isError") is True
 
 
 def _cause(play: Play, record: Record) -> Iterator[Breach]:
