@@ -9,6 +9,7 @@ be read by one.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
@@ -35,7 +36,7 @@ class Readers:
         nursery.start_soon(self.lookouts.watch)
 
 
-class Reader:
+class Reader(ABC):
     """What both have in common. ``gone`` is set when nothing more will come; ``lost`` is called
     then, unless it was stopped. A :class:`~.patience.Patient`."""
 
@@ -48,6 +49,7 @@ class Reader:
         self._seconds = math.inf  # that the current stage may take
         self._stages = 0
 
+    @abstractmethod
     def start(self, nursery: trio.Nursery) -> None:
         """The connection begins."""
 
@@ -57,18 +59,18 @@ class Reader:
         self._readers.patience.begin(self, math.inf, self._seconds)
         self._seconds = math.inf
 
+    @abstractmethod
     async def more(self) -> None:
         """Wait until a part of a request, or the end, has come, or for :meth:`wake`. The task that
         serves is idle meanwhile, and busy otherwise."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wake(self) -> None:
         """Have :meth:`more` return."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def until_gone(self) -> None:
         """Nothing is served any more: read to the end."""
-        raise NotImplementedError
 
     def out_of_time(self) -> None:
         incoming = self._incoming
@@ -114,6 +116,9 @@ class SocketReader(Reader):
         super().__init__(incoming, readers, lost)
         self.descriptor = direct.descriptor
         self._direct = direct
+
+    def start(self, nursery: trio.Nursery) -> None:
+        pass  # it has no task
 
     def close(self) -> None:
         super().close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable
 from typing import Final
@@ -90,7 +91,7 @@ class RecordedStream(HalfCloseableStream):
         await self.transport_stream.aclose()
 
 
-class _Heard:
+class _Heard(ABC):
     """What comes in one direction."""
 
     def __init__(self, transcript: Transcript, side: Side) -> None:
@@ -98,16 +99,18 @@ class _Heard:
         self._side = side
         self._ended = False
 
+    @abstractmethod
     def hear(self, data: bytes) -> None:
-        raise NotImplementedError
+        """More bytes have come."""
 
     def end(self, how: str) -> None:
         if not self._ended:
             self._ended = True
             self._end(how)
 
+    @abstractmethod
     def _end(self, how: str) -> None:
-        raise NotImplementedError
+        """The direction has ended."""
 
 
 class _Lines(_Heard):
@@ -170,14 +173,16 @@ class _Http(_Heard):
             head, self._head = self._head, None
             self._complete(head)
 
+    @abstractmethod
     def _begin(self, head: Head) -> None:
-        raise NotImplementedError
+        """The head of a message has come."""
 
     def _more(self, data: bytes) -> None:
         self._body += data[: MESSAGE_BYTES + 1 - len(self._body)]
 
+    @abstractmethod
     def _complete(self, head: Head) -> None:
-        raise NotImplementedError
+        """So has all of its body."""
 
     def _tell_body(self, where: Hashable, head: Head, first: str) -> None:
         if self._body_size > MESSAGE_BYTES:
