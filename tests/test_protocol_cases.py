@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, get_type_hints
 
 import jsonschema_rs
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -25,6 +26,8 @@ from tests.peers.returning import ABSENT, BROKEN, NON_FINITE, RETURNS
 
 from trio_mcp import CacheHint, Context, Limits, ProtocolError, Server, ToolError
 from trio_mcp.handlers.pagination import Cursors
+from trio_mcp.runtime.eras.revision_2026_07_28 import Revision20260728
+from trio_mcp.runtime.models.base import Implementation
 
 VERSION = "2026-07-28"
 PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -946,3 +949,15 @@ async def test_a_number_that_json_does_not_have_is_a_clear_error(
         assert error["code"] == -32603
         assert "nan" in error["message"] or "inf" in error["message"]
         assert await peer.probe() == []
+
+
+def test_requests_share_the_long_names_of_their_metadata() -> None:
+    era = Revision20260728(Implementation("test", "1"), 100)
+    metas = []
+    for _ in range(2):
+        params = msgspec.json.decode(msgspec.json.encode({"_meta": {**META, "mine": 1}}))
+        era.read_metadata(params)
+        metas.append(params["_meta"])
+        assert params["_meta"] == {**META, "mine": 1}
+    for one, other in zip(*metas, strict=True):
+        assert one is other or one == "mine"  # else each of 10,000 in flight would hold its own
